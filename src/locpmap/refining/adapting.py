@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, namespace
+from locpmap.arrays import Array, is_tensor, namespace
 
 SIDE = 64  # rows and columns of the lattice, at most
-N_STEPS = 3  # of Newton's method
-LARGEST = 4.0  # bound of the factor and of its inverse
+N_STEPS = 2  # of Newton's method
+LARGEST = 1.4  # bound of the logarithm of the factor
 LOWEST = -80.0  # log-probability that counts as 0
 TINY = 1e-6
 
@@ -67,41 +67,37 @@ def adapted(scores: Any, guided: Any, counted: Any, own: float, weight: float, r
     Args:
         scores: The network's scores (N, P, K) at P pixels.
         guided: Logarithms of the mean probabilities at similar pixels, (N, P, K).
-        counted: Weights (N, P) of the pixels, 0 for masked ones.
+        counted: Weights (N, P) of the pixels, 0 for masked ones; None if no pixel is masked.
         own: Factor of the scores where the strength is 1.
         weight: Factor of ``guided`` where the strength is 1.
         rule: The learned rule.
     """
-    xp = namespace(scores)
-    z, g = cast(scores, "float64"), cast(guided, "float64")
-    share = counted / xp.clip(counted.sum(-1), TINY, None)[:, None]
-    z = xp.clip(z - xp.amax(z, -1)[..., None], LOWEST, None)
-    p = _softmax(z)
+    xp = namespace(scores)  # on a GPU, the cost is the number of operations
+    share = None if counted is None else counted / (counted.sum(-1) + TINY)[:, None]
 
     def mean(values: Any) -> Any:
-        return (share * values).sum(-1)
+        return values.mean(-1) if share is None else (share * values).sum(-1)
 
-    centre = (share[..., None] * p).sum(1)
-    chance, own_agreement = (centre * centre).sum(-1), mean((p * p).sum(-1))
-    agreement = (mean((p * xp.exp(g)).sum(-1)) - chance) / xp.clip(own_agreement - chance, TINY, None)
+    z = xp.clip(scores - xp.amax(scores, -1)[..., None], LOWEST, None)
+    p = _softmax(z)
+    centre = p.mean(1) if share is None else (share[..., None] * p).sum(1)
+    chance = (centre * centre).sum(-1)
+    possible = mean((p * p).sum(-1)) - chance
+    agreement = (mean((p * xp.exp(guided)).sum(-1)) - chance) / (possible + TINY)  # 0 if all predictions are equal
     strength = xp.clip((agreement - rule.threshold) / (1 - rule.threshold), 0, 1)
-    strength = xp.where(own_agreement - chance > TINY, strength, 0 * strength)
     part = strength[:, None, None]
-    u = (1 + part * (own - 1)) * z + part * weight * g
+    u = z + part * ((own - 1) * z + weight * guided)
     u = u - xp.amax(u, -1)[..., None]
     confidence = mean(xp.amax(p, -1))
     target = confidence + strength * rule.removed * (1 - confidence)
-    logarithm = 0 * strength
-    for _ in range(N_STEPS):
-        factor = xp.exp(logarithm)
+    logarithm, factor = 0 * strength, 1 + 0 * strength
+    for _ in range(N_STEPS):  # Newton's method for the logarithm of the factor
         p = _softmax(factor[:, None, None] * u)
         best = xp.amax(p, -1)
         slope = -factor * mean(best * (p * u).sum(-1))
-        step = (target - mean(best)) / xp.clip(slope, TINY, None)
-        bound = float(np.log(LARGEST))
-        logarithm = xp.where(slope > TINY, xp.clip(logarithm + step, -bound, bound), logarithm)
-    factor = xp.where(strength > 0, xp.exp(logarithm), 0 * strength + 1)
-    return Adaptation(cast(strength, "float32"), cast(factor, "float32"))
+        logarithm = xp.clip(logarithm + (target - mean(best)) / (slope + TINY), -LARGEST, LARGEST)
+        factor = xp.exp(logarithm)
+    return Adaptation(strength, xp.where(strength > 0, factor, 1 + 0 * factor))
 
 
 def per_image(values: Any, n_axes: int) -> Any:
@@ -111,5 +107,7 @@ def per_image(values: Any, n_axes: int) -> Any:
 
 def _softmax(scores: Any) -> Any:
     """Compute the softmax of scores whose maximum over the last axis is 0."""
-    p = namespace(scores).exp(scores)
+    if is_tensor(scores):
+        return scores.softmax(-1)
+    p = np.exp(scores)
     return p / p.sum(-1)[..., None]

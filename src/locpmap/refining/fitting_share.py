@@ -50,8 +50,8 @@ class Points(NamedTuple):
         """Score the adapted probabilities of a setting, or with None those of the network."""
         if setting is None:
             return score(softmax(self.scores[0]), self.labels)
-        own, guided, counted = 1 - setting.share, setting.share, np.ones(self.scores.shape[:2], np.float32)
-        found = adapted(self.scores, self.guided, counted, own, guided, setting.rule)
+        own, guided = 1 - setting.share, setting.share
+        found = adapted(self.scores, self.guided, None, own, guided, setting.rule)
         part, factor = (float(one[0]) for one in found)
         joined = factor * ((1 + part * (own - 1)) * self.scores[0] + part * guided * self.guided[0])
         return score(softmax(joined.astype(np.float32)), self.labels)

@@ -61,6 +61,7 @@ def guided_log_mean(scores: Any, image: Any, masked: Any = None, variance: float
         hidden = None if masked is None else to_numpy(masked, "masked")
         found = guided_log_mean(to_numpy(scores, "scores"), to_numpy(image, "image"), hidden, variance)
         return place_like(scores, found)
+    scores = scores.contiguous() if is_tensor(scores) else scores  # as the kernel reads and writes it
     if variance is None:
         spread = [_variance(one if masked is None else one[:, ~masked[n]]) for n, one in enumerate(image)]
     else:

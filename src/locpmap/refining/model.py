@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import namespace, place_like
+from locpmap.arrays import cast, namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
@@ -92,13 +92,11 @@ def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[fl
 
 
 def points(scores: Any, guided: Any, hidden: Any) -> tuple[Any, Any, Any]:
-    """Return scores and guided log means (N, P, K) on the lattice of an image, and whether pixels count, (N, P)."""
+    """Return scores and guided log means (N, P, K) on the lattice, and which pixels count, (N, P) or None for all."""
     n, height, width, n_labels = scores.shape
     places = place_like(scores, lattice(height, width))
     chosen = [layer.reshape(n, -1, n_labels)[:, places] for layer in (scores, guided)]
-    if hidden is None:
-        return *chosen, namespace(scores).ones_like(chosen[0][..., 0])
-    return *chosen, 1.0 - hidden.reshape(n, -1)[:, places] * 1.0
+    return *chosen, None if hidden is None else cast(~hidden.reshape(n, -1)[:, places], "float32")
 
 
 def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptation: Adaptation) -> Any:

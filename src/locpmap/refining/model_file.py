@@ -14,7 +14,7 @@ from locpmap.refining.examples import Example
 from locpmap.refining.fitting_samples import START, SampleWeights
 from locpmap.refining.weights import Weights
 
-SHIPPED = "scenes.safetensors"
+SHIPPED = "bundled.safetensors"
 KIND = "refiner"
 PREFIX = "guarantee: "  # of the names of a guarantee's arrays
 IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # later ones are optional
