@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
+from locpmap.arrays import frozen
 from locpmap.graphs import Graph, cluster_hierarchy
 from locpmap.inference.api import make_problem
 from locpmap.kernels.fields import draw_moves, quantised
@@ -35,7 +36,7 @@ SHAPES = [
 def test_numba_adds_the_same_fields(shape: tuple[int, ...], dtype: Any) -> None:
     height, width, n_labels, cell, n_scales, row, column = shape
     rng = np.random.default_rng(0)
-    unary = rng.normal(size=(2, height * width, n_labels)).astype(dtype)
+    unary = frozen(rng.normal(size=(2, height * width, n_labels)).astype(dtype))
     fields = quantised(3 * rng.random((2, n_scales, n_labels)), cell, np.full((1, n_labels), 0.5), _presence(n_labels))
     moves = draw_moves(fields, KEY, range(3, 5), range(7, 8), dtype)
     ours, expected = np.empty_like(unary), np.empty_like(unary)
@@ -51,15 +52,15 @@ def test_numba_adds_the_same_fields(shape: tuple[int, ...], dtype: Any) -> None:
 def test_numba_climbs_to_the_same_labels(shape: tuple[int, ...], start: int, weight: float, temperature: float) -> None:
     height, width, n_labels, cell, n_scales, row, column = shape
     rng = np.random.default_rng(1)
-    scores = (3 * rng.normal(size=(2, height, n_labels, width))).astype(np.float32)
+    scores = frozen((3 * rng.normal(size=(2, height, n_labels, width))).astype(np.float32))
     right, down = weight * rng.random((1, height, width - 1)), weight * rng.random((2, height - 1, width))
     fields = quantised(3 * rng.random((1, n_scales, n_labels)), cell, np.full((1, n_labels), 0.5), _presence(n_labels))
     moves = draw_moves(fields, KEY, range(3, 5), range(8, 11), np.float32)
     given = rng.integers(0, n_labels, (2, height * width)).astype(np.uint8)
     climb = GridClimb(
-        np.ascontiguousarray(scores.swapaxes(2, 3)).reshape(2, height * width, n_labels),
-        right.astype(np.float32),
-        down.astype(np.float32),
+        frozen(scores.swapaxes(2, 3)).reshape(2, height * width, n_labels),
+        frozen(right.astype(np.float32)),
+        frozen(down.astype(np.float32)),
         temperature,
         *KEY,
         3,
@@ -82,10 +83,11 @@ def test_numba_climbs_to_the_same_labels_beyond_the_wavefront() -> None:
     height, width, n_labels = 45, 40, 21
     scores = rng.normal(size=(1, height, n_labels, width)).astype(np.float32)
     scores[:, :, 5][rng.random((1, height, width)) < 0.3] = -np.inf
-    right, down = np.full((1, height, width - 1), 3, np.float32), np.full((1, height - 1, width), 3, np.float32)
+    scores = frozen(scores)
+    right, down = (frozen(np.full((1, *shape), 3, np.float32)) for shape in ((height, width - 1), (height - 1, width)))
     fields = quantised(np.full((1, 4, n_labels), 0.7), 4, np.zeros((1, n_labels)), np.ones((1, n_labels)))
     moves = draw_moves(fields, KEY, range(1), range(6), np.float32)
-    unary = np.ascontiguousarray(scores.swapaxes(2, 3)).reshape(1, -1, n_labels)
+    unary = frozen(scores.swapaxes(2, 3)).reshape(1, -1, n_labels)
     nothing = np.empty((0, 0), np.uint8)
     climb = GridClimb(unary, right, down, 0.19, *KEY, 0, 0, RANDOM, nothing, 0, 0, width, 100)
     ours, expected = (np.empty((1, height * width, 6), np.uint8) for _ in range(2))
@@ -171,7 +173,7 @@ def test_covariance_of_a_field_is_that_of_its_cells() -> None:
     """With a random phase, the covariance is (9/4) · k(dy) · k(dx), k the mean overlap of two interpolations."""
     cell, n = 4, 4000
     fields = quantised(np.array([[[1.0, 2.0]]]), cell, np.zeros((1, 2)), np.ones((1, 2)))
-    values, zeros = np.empty((n, 12, 12, 2)), np.zeros((1, 144, 2))
+    values, zeros = np.empty((n, 12, 12, 2)), frozen(np.zeros((1, 144, 2)))
     for m in range(n):
         out = np.empty_like(zeros)
         moves = draw_moves(fields, KEY, range(1), range(m, m + 1), np.float64)

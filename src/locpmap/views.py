@@ -61,6 +61,7 @@ class View:
 
     def with_unary(self, unary: Any) -> Self:
         """Return the same model with other unaries (N, S, L); it shares the edge lists."""
+        unary = frozen(unary)  # whether an array is writeable is part of its type, for which Numba compiles
         view = replace(self, unary=unary, cache={})
         view.__dict__["flat"] = self.flat._replace(unary=unary)
         return view

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor
+from locpmap.arrays import Array, frozen, is_tensor
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
@@ -102,7 +102,7 @@ def softmax(logits: Any) -> Any:
     """Compute the softmax over the last axis of an array or tensor; all zeros where every logit is -inf."""
     if is_tensor(logits):
         return logits.softmax(-1).nan_to_num_(0.0)
-    scores = np.ascontiguousarray(logits)
+    scores = frozen(logits)
     found = np.empty_like(scores)
     rows = -1, scores.shape[-1]
     kernel_of("numba", "softmax_rows")(scores.reshape(rows), found.reshape(rows))
