@@ -11,11 +11,11 @@ from locpmap_paper.data.scenes import Scenes
 
 
 def synthetic_scenes(count: int, square: int = 8) -> Scenes:
-    """Return scenes of squares with grey value 30 · label + 15."""
+    """Return scenes of up to 56 × 72 pixels, with 7 × 9 squares or fewer of grey value 30 · label + 15."""
     rng = np.random.default_rng(0)
     photographs, maps = {}, {}
     for number in range(count):
-        height, width = 56 - number % 3, 72 - 2 * (number % 2)
+        height, width = min(56, 7 * square) - number % 3, min(72, 9 * square) - 2 * (number % 2)
         labels = np.kron(rng.integers(0, 8, (7, 9)), np.ones((square, square), np.int8))[:height, :width].astype(
             np.int8
         )

@@ -49,6 +49,7 @@ def with_void(scenes: Scenes, relabelled: tuple[str, ...] = ()) -> Scenes:
 
 
 DATA = SceneData(with_void(synthetic_scenes(14)), None)
+SMALL = SceneData(with_void(synthetic_scenes(14, square=4)), None)
 TIMES = {"seconds", "started", "finished", "command"}
 
 
@@ -57,7 +58,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace the data by a few synthetic scenes."""
     monkeypatch.setitem(protocol.EXPERIMENTS, "stanford", TINY)
     monkeypatch.setattr(SceneLabeling, "smoke", lambda self: self)
-    monkeypatch.setattr(SceneLabeling, "load", lambda self, folder=None: DATA)
+    monkeypatch.setattr(SceneLabeling, "load", lambda self, folder=None: SMALL)
     torch.set_num_threads(1)
 
 
@@ -416,8 +417,8 @@ def test_run_is_complete_and_resumes_after_an_interrupt(tmp_path: Path, monkeypa
     assert all(len(row["iou"]) == 8 for row in result["rows"] if row["refused"] is None)
     assert result["protocol"]["paper"]["raw"]["LocPMAP"][-1] == 0.722
     pictures = np.load(tmp_path / "whole" / "pictures.npz")
-    assert pictures["boosted/input"].shape == (3, 56, 72, 3)
-    assert pictures["deeplab/joint/locpmap/probability"].shape == (3, 56, 72, 2)
+    assert pictures["boosted/input"].shape == (3, 28, 36, 3)
+    assert pictures["deeplab/joint/locpmap/probability"].shape == (3, 28, 36, 2)
     outside = pictures["deeplab/joint/locpmap/labels"] == -1
     assert outside.any()
     np.testing.assert_array_equal(pictures["deeplab/unaries/argmax/labels"] == -1, outside)
