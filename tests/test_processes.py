@@ -40,14 +40,6 @@ def torchrun(size: int, *fit_arguments: object) -> subprocess.CompletedProcess[s
 # equal results
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder with the results and states of two processes."""
-    folder = tmp_path_factory.mktemp("together")
-    run_script(folder, 2)
-    return folder
-
-
 def run_script(folder: Path, size: int) -> None:
     for status, _, errors in start(size, learning_together.__file__, folder):
         assert status == 0, errors
@@ -68,6 +60,14 @@ def alone(tmp_path_factory: pytest.TempPathFactory, save_every_iteration: None) 
     """Return the results of one process."""
     folder = tmp_path_factory.mktemp("alone")
     return learning_together.learn(ALONE, folder) | learning_together.train(ALONE, folder)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory, alone: dict[str, np.ndarray]) -> Path:
+    """Return the folder with the results and states of two processes; those of one have compiled the kernels."""
+    folder = tmp_path_factory.mktemp("together")
+    run_script(folder, 2)
+    return folder
 
 
 def check_equal(numbers: Any, expected: dict[str, np.ndarray]) -> None:
