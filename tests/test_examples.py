@@ -14,7 +14,7 @@ from examples import split_words, superpixels
 
 
 def test_a_chain_beats_independent_letters(capsys):
-    rows = {(row.model, row.decoder): row for row in split_words.main(chains=150, places=2, seed=0)}
+    rows = {(row.model, row.decoder): row for row in split_words.main(chains=60, places=2, seed=0)}
     test = split_words.cut(split_words.HELD_OUT)
     alone = rows[split_words.NO_EDGES, "exact"]
     chain = rows[split_words.EXACT, "exact"]

@@ -140,7 +140,7 @@ def test_absent_measures_get_no_column(tmp_path: Path) -> None:
     content = quick()
     for row in content["rows"]:
         row |= dict.fromkeys(("ece", "brier", "accuracy"))
-    text = write_report(write_scenes(tmp_path, content)).read_text()
+    text = write_report(write_scenes(tmp_path, content, n_scenes=1)).read_text()
     heads = re.findall(r'<th scope="col" class="number">([^<]*)</th>', text)
     assert {"mean IoU", "NLL", "AURC", "s / image"} <= set(heads)
     assert not {"ECE", "Brier", "accuracy", "score", "IoU bg", "image IoU"} & set(heads)
@@ -260,7 +260,7 @@ def test_one_seed_and_unequal_images_in_comparisons() -> None:
 
 def test_page_reports_where_another_decoder_is_first(tmp_path: Path) -> None:
     content = change_rows(quick(), lambda row: row.update(mean_iou=0.9, nll=0.01), model="pl-edges", decoder="gibbs")
-    words = Page(write_report(write_scenes(tmp_path, content)).read_text()).words
+    words = Page(write_report(write_scenes(tmp_path, content, n_scenes=1)).read_text()).words
     assert f"LocPMAP is first in mean IoU on 1 of 2 models, not on “{PL}”; LocPMAP is first in NLL on 1 of 2" in words
     assert "Where another decoder beats LocPMAP in mean IoU" in words
     assert "Gibbs with .9000 beats LocPMAP" in words
@@ -418,7 +418,7 @@ def test_markdown_page_of_both_kinds_of_runs(tmp_path: Path) -> None:
         "ablation": [],
         "curves": [],
     }
-    runs = [write_run(tmp_path / "digits", digits), write_scenes(tmp_path / "stanford", quick())]
+    runs = [write_run(tmp_path / "digits", digits), write_scenes(tmp_path / "stanford", quick(), n_scenes=1)]
     text = write_markdown(runs, tmp_path / "results.md").read_text()
     assert "figures/digits-teaser.png" in text  # as before
     assert "figures/stanford-teaser.png" not in text
