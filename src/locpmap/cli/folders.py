@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 
 
 MAX_LABELS = 2**15 - 1  # limit of `CRF`
-ENDINGS = {
-    "unary": (".npy",),
-    "images": (".png", ".jpg", ".jpeg", ".npy"),
-    "labels": (".npy", ".png"),
-}
+ENDINGS = {"unary": (".npy",), "images": (".png", ".jpg", ".jpeg", ".npy"), "labels": (".npy", ".png")}
 
 
 @dataclass(frozen=True)

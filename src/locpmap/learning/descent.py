@@ -73,10 +73,7 @@ def is_better(new: Array, old: Array) -> bool:
 
 
 def descend(
-    loss: Callable[[Array], Array],
-    n: int,
-    progress: Callable[[float], None] | None = None,
-    max_moves: int = MAX_MOVES,
+    loss: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None, max_moves: int = MAX_MOVES
 ) -> tuple[Array, Array]:
     """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`; return place and losses.
 

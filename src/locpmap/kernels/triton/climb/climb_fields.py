@@ -187,16 +187,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
 
 @triton.jit(do_not_specialize=["n_scans", "max_sweeps"])
 def _sweep(
-    scores_ptr,
-    terms,
-    draw,
-    field,
-    state,
-    notes,
-    n_scans,
-    temperature: tl.float64,
-    max_sweeps,
-    SIZES: tl.constexpr,
+    scores_ptr, terms, draw, field, state, notes, n_scans, temperature: tl.float64, max_sweeps, SIZES: tl.constexpr
 ):
     """Perform the sweeps.  A scan is SCAN sites of one colour in one pair."""
     arrays = (scores_ptr, terms, draw, field, state)

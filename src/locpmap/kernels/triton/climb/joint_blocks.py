@@ -109,11 +109,8 @@ def _improve_joint(
         if tl.max(going.to(tl.int32)) > 0:
             image = lo + n
             own = unary + image * n_sites * SIZES.n_labels
-            begin, stop, family = (
-                tl.load(plan.ptr + b),
-                tl.load(plan.ptr + b + 1),
-                tl.load(plan.family + b).to(tl.int64),
-            )
+            begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+            family = tl.load(plan.family + b).to(tl.int64)
             block_of, strides = plan.block_of + family * n_sites, plan.stride + family * n_sites
             lead = tl.load(plan.site + begin).to(tl.int64)
             n_states = tl.load(strides + lead) * SIZES.n_labels
