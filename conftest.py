@@ -50,8 +50,9 @@ def browser() -> Iterator[Any]:
 # of the other in Numba's cache.
 DECODING = (
     "tests/test_invariants.py",
-    "tests/scale/test_refining.py",
     "tests/test_contract.py",
+    "tests/scale/test_refining.py",
+    "tests/test_fields.py",
     "tests/test_messages.py",
     "tests/test_backends.py",
     "tests/test_docs.py",
