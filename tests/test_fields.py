@@ -128,7 +128,7 @@ def test_a_sample_equals_that_of_the_unaries_plus_its_fields(name: str, blocks: 
     climb = decoder.init(problem).draw.args[1]  # type: ignore[attr-defined]
     for m in range(4):
         unary = problem.kernels.add_fields(problem.view, climb, Span(0, 1, m, 1))
-        given = replace(potentials, unary=unary)
+        given = replace(potentials, unary=frozen(unary))  # as `Potentials` does; kernels are compiled per type
         plain = lp.LocPMAP(n_samples=4, blocks=blocks, keep_samples=True)
         np.testing.assert_array_equal(result.samples[m], lp.infer(given, plain, seed=5).samples[m])
 
