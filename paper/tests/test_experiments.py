@@ -76,6 +76,7 @@ DUMMY = Threshold(
     name="deep-pl", title="dummy", says="A dummy.", decoders=(*NETWORK_DECODERS, *CRF_DECODERS), needs=("raw-pl",)
 )
 
+EVERY_MODEL = [*(model.name for model in raw.RAW_MODELS), "deep-pl"]
 ANOTHER = replace(DUMMY, name="ce-pl", decoders=NETWORK_DECODERS, needs=("deep-pl",))
 
 
@@ -99,6 +100,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         make_tiny(patch)
         experiments.run("digits", folder, models=["raw-pl-constant"])
     return folder
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a finished run of all raw models and a model with a network; tests copy it."""
+    folder = tmp_path_factory.mktemp("complete")
+    with pytest.MonkeyPatch.context() as patch:
+        make_tiny(patch)
+        experiments.run("digits", folder / "run", models=EVERY_MODEL, command="locpmap reproduce digits")
+    return folder / "run"
 
 
 def without_times(value: Any) -> Any:
@@ -304,13 +315,9 @@ def test_ablation_is_complete_and_varies_samples_of_the_best_cell() -> None:
 # the runner
 
 
-@pytest.mark.usefixtures("tiny")
-def test_run_with_every_model_and_decoder(tmp_path: Path) -> None:
-    names = [*(model.name for model in raw.RAW_MODELS), "deep-pl"]
-    path = experiments.run("digits", tmp_path / "run", models=names, command="locpmap reproduce digits")
-    result = result_of(tmp_path / "run")
-    assert path == tmp_path / "run" / "result.json"
-    assert [model["name"] for model in result["models"]] == names
+def test_run_with_every_model_and_decoder(complete: Path) -> None:
+    result = result_of(complete)
+    assert [model["name"] for model in result["models"]] == EVERY_MODEL
     found = {(row["model"], row["decoder"]): row for row in result["rows"]}
     assert found.keys() == {(m.name, d) for m in (*raw.RAW_MODELS, DUMMY) for d in m.decoders}
     for (_, decoder), row in found.items():
@@ -325,7 +332,7 @@ def test_run_with_every_model_and_decoder(tmp_path: Path) -> None:
             assert row["mean_iou"] is row["seconds"] is row["status"] is None
     # The dummy's edges are repulsive, which graph cuts refuse.
     assert all(found["deep-pl", decoder]["refused"] for decoder in ("graph-cut", "perturb-and-map"))
-    assert [fit["model"] for fit in result["fits"]] == names
+    assert [fit["model"] for fit in result["fits"]] == EVERY_MODEL
     assert {cell["model"] for cell in result["ablation"]} == {"raw-pl"}
     assert {(c["model"], c["decoder"]) for c in result["curves"]} == {k for k, row in found.items() if row["nll"]}
     assert {decoder["name"] for decoder in result["decoders"]} == {*NETWORK_DECODERS, *CRF_DECODERS}
@@ -336,7 +343,7 @@ def test_run_with_every_model_and_decoder(tmp_path: Path) -> None:
     assert origin["machine"]["processor"]
     assert origin["machine"]["cores"] >= 1
     assert [len(file["sha256"]) for file in origin["data"]] == [64] * len(origin["data"]) != []
-    check_pictures(tmp_path / "run", result)
+    check_pictures(complete, result)
 
 
 def check_pictures(folder: Path, result: Any) -> None:
@@ -357,9 +364,12 @@ def check_pictures(folder: Path, result: Any) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
-def test_second_run_computes_only_missing_or_damaged_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_computes_only_missing_or_damaged_stages(
+    complete: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ["raw-pl", "deep-pl", "ce-pl"]
-    experiments.run("digits", tmp_path, models=names)
+    shutil.copytree(complete, tmp_path, dirs_exist_ok=True)
+    assert experiments.run("digits", tmp_path, models=names) == tmp_path / "result.json"
     before = result_of(tmp_path)
     stages = tmp_path / "stages" / "variance-0"
     made: list[str] = []
