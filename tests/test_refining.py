@@ -149,6 +149,8 @@ def test_tensors_give_the_same_values_as_arrays() -> None:
     for hidden in (None, masked):
         tensor = guided_log_mean(tensors[1], tensors[0], None if hidden is None else torch.from_numpy(hidden))
         np.testing.assert_allclose(tensor.numpy(), guided_log_mean(scores, image, hidden), rtol=1e-5, atol=1e-6)
+    labels_first = torch.from_numpy(np.ascontiguousarray(np.moveaxis(scores, -1, 1))).movedim(1, -1)
+    np.testing.assert_array_equal(guided_log_mean(labels_first, tensors[0]), guided_log_mean(tensors[1], tensors[0]))
     np.testing.assert_allclose(similarity(tensors[0], (0, 1)).numpy(), similarity(image, (0, 1)), rtol=1e-5)
     np.testing.assert_allclose(resize(tensors[1], 20, 28).numpy(), resize(scores, 20, 28), rtol=1e-5)
 
@@ -308,8 +310,8 @@ def test_without_coupling_one_sample_is_enough() -> None:
 
 def test_bundled_model_documents_its_training(tmp_path: Path) -> None:
     refiner = lp.Refiner.load()
-    assert refiner.details["data"] == "Stanford Background"
-    assert "benchmarks.refining learn" in refiner.details["command"]
+    assert refiner.details["data"].startswith("Stanford Background, MSRC")
+    assert "benchmarks.arena learn" in refiner.details["command"]
     assert refiner.weights.strides.tolist() == [1, 8, 16]
     refiner.save(tmp_path / "copy.safetensors")
     again = lp.Refiner.load(tmp_path / "copy.safetensors")

@@ -139,7 +139,7 @@ def _tuned(settings: Sequence[Any], run: Callable[[Any, Seen], Array], held_out:
 
 def guided(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
     """Return OpenCV's guided filter of the scaled network's probabilities."""
-    from cv2 import ximgproc
+    from cv2 import ximgproc  # type: ignore[import-not-found,unused-ignore]
 
     scale = _scale(held_out)
 
@@ -154,7 +154,7 @@ def guided(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
 
 def bilateral(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
     """Return OpenCV's fast bilateral solver of the scaled network's probabilities."""
-    from cv2 import ximgproc
+    from cv2 import ximgproc  # type: ignore[import-not-found,unused-ignore]
 
     scale = _scale(held_out)
 

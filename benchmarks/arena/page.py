@@ -48,9 +48,8 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 def counts(cells: Mapping[str, Any], name: str, measure: str, versus: str = "gains") -> tuple[int, int, int]:
     """Return in how many cells a method is better, equal and worse, at two standard errors."""
-    found = [
-        verdict(*cell["methods"][name][versus][measure], measure) for cell in cells.values() if name in cell["methods"]
-    ]
+    gains = [cell["methods"][name][versus][measure] for cell in cells.values() if name in cell["methods"]]
+    found = [verdict(gain, error, measure) for gain, error in gains]
     return found.count(1), found.count(0), found.count(-1)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from locpmap.scale.colours import BAND, Palette
 from tests.command import Run
 
 import locpmap as lp
@@ -15,7 +16,6 @@ from locpmap.errors import InputError
 from locpmap.refining.weights import Weights
 from locpmap.scale import refine_tiled
 from locpmap.scale import workers as crews
-from locpmap.scale.colours import BAND, Palette
 
 da = pytest.importorskip("dask.array")
 zarr = pytest.importorskip("zarr")
@@ -99,12 +99,12 @@ def test_palette_does_not_depend_on_the_band_size(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr("locpmap.scale.colours.BAND", band)
         palette = Palette.of(image)
         np.testing.assert_allclose(palette.scaled(image, None)[0], np.moveaxis(scaled, -1, 0), atol=1e-6)
-        assert palette.colours.variance == pytest.approx(scaled.var((0, 1)).sum())
+        assert palette.whole.variance == pytest.approx(scaled.var((0, 1)).sum())
         right, down = (
             ((scaled[a] - scaled[b]) ** 2).sum(-1).mean()
             for a, b in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:], np.s_[:-1]))
         )
-        assert palette.colours.squares == pytest.approx((right, down))
+        assert palette.whole.squares == pytest.approx((right, down))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_variance_of_the_palette_is_precise_for_large_offsets(offset: float) -> 
     image, _ = example()
     palette = Palette.of(image + offset)
     variance = (image.reshape(-1, 3) / palette.half).var(axis=0).sum()
-    assert palette.colours.variance == pytest.approx(variance, rel=1e-6)
+    assert palette.whole.variance == pytest.approx(variance, rel=1e-6)
 
 
 def test_extreme_colour_ranges_are_refused() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ SIDE = 64  # rows and columns of the lattice, at most
 N_STEPS = 2  # of Newton's method
 LARGEST = 1.4  # bound of the logarithm of the factor
 LOWEST = -80.0  # log-probability that counts as 0
+LARGE = 1e30
 TINY = 1e-6
 
 
@@ -52,7 +54,7 @@ def lattice(height: int, width: int) -> Array:
     return (rows[:, None] * width + columns).ravel()
 
 
-def adapted(scores: Any, guided: Any, counted: Any, own: float, weight: float, rule: Rule) -> Adaptation:
+def adapted(layers: Iterable[tuple[Any, Any]], own: float, weight: float, rule: Rule) -> Adaptation:
     """Return how far the network's predictions at similar pixels may change its own, and the factor of the result.
 
     The agreement compares the network's probabilities p with the mean g of its probabilities at similar pixels::
@@ -65,39 +67,46 @@ def adapted(scores: Any, guided: Any, counted: Any, own: float, weight: float, r
     labels, nothing is known about the confidence that would be right.
 
     Args:
-        scores: The network's scores (N, P, K) at P pixels.
-        guided: Logarithms of the mean probabilities at similar pixels, (N, P, K).
-        counted: Weights (N, P) of the pixels, 0 for masked ones; None if no pixel is masked.
+        layers: The network's scores (P, K) at P pixels of every image, and the logarithms of the mean probabilities at
+            similar pixels, (P, K).
         own: Factor of the scores where the strength is 1.
-        weight: Factor of ``guided`` where the strength is 1.
+        weight: Factor of the logarithms where the strength is 1.
         rule: The learned rule.
     """
-    xp = namespace(scores)  # on a GPU, the cost is the number of operations
-    share = None if counted is None else counted / (counted.sum(-1) + TINY)[:, None]
+    found = [_of_image(*one, own, weight, rule) for one in layers]  # rounding does not depend on the batch
+    xp = namespace(found[0][0])
+    return Adaptation(*(xp.stack(values) for values in zip(*found, strict=True)))
 
-    def mean(values: Any) -> Any:
-        return values.mean(-1) if share is None else (share * values).sum(-1)
 
-    z = xp.clip(scores - xp.amax(scores, -1)[..., None], LOWEST, None)
+def _of_image(scores: Any, guided: Any, own: float, weight: float, rule: Rule) -> tuple[Any, Any]:
+    """Return the strength and the factor of one image; on a GPU, the cost is the number of operations."""
+    xp = namespace(scores)
+    if not len(scores):
+        return scores.sum(), 1 + scores.sum()
+    z = _below_best(scores)
     p = _softmax(z)
-    centre = p.mean(1) if share is None else (share[..., None] * p).sum(1)
-    chance = (centre * centre).sum(-1)
-    possible = mean((p * p).sum(-1)) - chance
-    agreement = (mean((p * xp.exp(guided)).sum(-1)) - chance) / (possible + TINY)  # 0 if all predictions are equal
+    centre = p.mean(0)
+    chance = (centre * centre).sum()
+    possible = (p * p).sum() / len(p) - chance
+    agreement = ((p * xp.exp(guided)).sum() / len(p) - chance) / (possible + TINY)  # 0 if all predictions are equal
     strength = xp.clip((agreement - rule.threshold) / (1 - rule.threshold), 0, 1)
-    part = strength[:, None, None]
-    u = z + part * ((own - 1) * z + weight * guided)
-    u = u - xp.amax(u, -1)[..., None]
-    confidence = mean(xp.amax(p, -1))
+    u = _below_best(z + strength * ((own - 1) * z + weight * guided))
+    confidence = xp.amax(p, -1).mean()
     target = confidence + strength * rule.removed * (1 - confidence)
     logarithm, factor = 0 * strength, 1 + 0 * strength
     for _ in range(N_STEPS):  # Newton's method for the logarithm of the factor
-        p = _softmax(factor[:, None, None] * u)
+        p = _softmax(factor * u)
         best = xp.amax(p, -1)
-        slope = -factor * mean(best * (p * u).sum(-1))
-        logarithm = xp.clip(logarithm + (target - mean(best)) / (slope + TINY), -LARGEST, LARGEST)
+        slope = -factor * (best * (p * u).sum(-1)).mean()
+        logarithm = xp.clip(logarithm + (target - best.mean()) / (slope + TINY), -LARGEST, LARGEST)
         factor = xp.exp(logarithm)
-    return Adaptation(strength, xp.where(strength > 0, factor, 1 + 0 * factor))
+    return strength, xp.where(strength > 0, factor, 1 + 0 * factor)
+
+
+def _below_best(scores: Any) -> Any:
+    """Return scores minus the best one of each pixel, at least `LOWEST`; also where all are -inf."""
+    xp = namespace(scores)
+    return xp.clip(scores - xp.clip(xp.amax(scores, -1), -LARGE, None)[..., None], LOWEST, None)
 
 
 def per_image(values: Any, n_axes: int) -> Any:

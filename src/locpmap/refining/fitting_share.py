@@ -35,7 +35,7 @@ def candidates(thresholds: Iterable[float]) -> list[Setting]:
 class Points(NamedTuple):
     """Scores, guided log means and labels of the lattice of one image."""
 
-    scores: Array  # (1, P, K)
+    scores: Array  # (P, K)
     guided: Array
     labels: Array  # (P,)
 
@@ -44,16 +44,16 @@ class Points(NamedTuple):
         """Return the points of an example whose scores are multiplied by a scale."""
         places, scores = lattice(*example.labels.shape), np.float32(scale) * example.scores
         guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places)
-        return cls(scores.reshape(1, -1, scores.shape[-1])[:, places], guided[None], example.labels.ravel()[places])
+        return cls(scores.reshape(-1, scores.shape[-1])[places], guided, example.labels.ravel()[places])
 
     def scored(self, setting: Setting | None) -> Score:
         """Score the adapted probabilities of a setting, or with None those of the network."""
         if setting is None:
-            return score(softmax(self.scores[0]), self.labels)
+            return score(softmax(self.scores), self.labels)
         own, guided = 1 - setting.share, setting.share
-        found = adapted(self.scores, self.guided, None, own, guided, setting.rule)
+        found = adapted([(self.scores, self.guided)], own, guided, setting.rule)
         part, factor = (float(one[0]) for one in found)
-        joined = factor * ((1 + part * (own - 1)) * self.scores[0] + part * guided * self.guided[0])
+        joined = factor * ((1 + part * (own - 1)) * self.scores + part * guided * self.guided)
         return score(softmax(joined.astype(np.float32)), self.labels)
 
 

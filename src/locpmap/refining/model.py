@@ -1,11 +1,12 @@
 """The Potts model of a refiner, built from an image, scores and weights."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import cast, namespace, place_like
+from locpmap.arrays import namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
@@ -72,7 +73,7 @@ def compose(
     if given.image is not None and guided > 0:
         surroundings = guided_log_mean(unary, given.image, hidden, None if whole is None else whole.variance)
         if rule.threshold and whole is None:
-            adaptation = adapted(*points(unary, surroundings, hidden), own, guided, rule)
+            adaptation = adapted(points(unary, surroundings, hidden), own, guided, rule)
         unary = _joined(unary, surroundings, own, guided, adaptation)
     edges = [_edges(one, *row, adaptation.strength) for one, row in zip(alike, rows, strict=True)]
     if temperature != 1:
@@ -91,12 +92,13 @@ def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[fl
     return max(0.0, 1 + adjustment.strength * (own - 1)), adjustment.strength * guided
 
 
-def points(scores: Any, guided: Any, hidden: Any) -> tuple[Any, Any, Any]:
-    """Return scores and guided log means (N, P, K) on the lattice, and which pixels count, (N, P) or None for all."""
+def points(scores: Any, guided: Any, hidden: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield scores and guided log means (P, K) on the lattice of every image, without masked pixels."""
     n, height, width, n_labels = scores.shape
     places = place_like(scores, lattice(height, width))
-    chosen = [layer.reshape(n, -1, n_labels)[:, places] for layer in (scores, guided)]
-    return *chosen, None if hidden is None else cast(~hidden.reshape(n, -1)[:, places], "float32")
+    for k in range(n):
+        chosen = places if hidden is None else places[~hidden[k].reshape(-1)[places]]
+        yield scores[k].reshape(-1, n_labels)[chosen], guided[k].reshape(-1, n_labels)[chosen]
 
 
 def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptation: Adaptation) -> Any:

@@ -14,8 +14,8 @@ from locpmap.scale.tiling import Tiling
 Layers = Callable[[Box], tuple[Any, Any, Any]]
 
 
-def at_lattice(shape: tuple[int, int, int], margin: int, layers: Layers) -> tuple[Any, Any, Any]:
-    """Return scores and guided log means (1, P, K) on the lattice of a raster, and which pixels count, (1, P) or None.
+def at_lattice(shape: tuple[int, int, int], margin: int, layers: Layers) -> tuple[Any, Any]:
+    """Return scores and guided log means (P, K) on the lattice of a raster, without masked pixels.
 
     Args:
         shape: Rows, columns and labels of the raster.
@@ -25,16 +25,15 @@ def at_lattice(shape: tuple[int, int, int], margin: int, layers: Layers) -> tupl
     """
     height, width, n_labels = shape
     rows, columns = np.divmod(lattice(height, width), width)
-    found = np.zeros((2, 1, len(rows), n_labels), np.float32)
-    counted: Any = None
+    scores, guided = np.zeros((2, len(rows), n_labels), np.float32)
+    counted = np.full(len(rows), True)
     for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
         core, window = block.core, block.window
         here = (rows >= core.top) & (rows < core.bottom) & (columns >= core.left) & (columns < core.right)
         if here.any():
             at = rows[here] - window.top, columns[here] - window.left
             *both, mask = layers(window)
-            found[:, 0, here] = [layer[0][at] for layer in both]
+            scores[here], guided[here] = (layer[0][at] for layer in both)
             if mask is not None:
-                counted = np.ones((1, len(rows)), np.float32) if counted is None else counted
-                counted[0, here] = ~mask[at]
-    return *found, counted
+                counted[here] = ~mask[at]
+    return scores[counted], guided[counted]

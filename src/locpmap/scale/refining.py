@@ -167,7 +167,7 @@ class RefinedRaster:
             return *builder.layers(window, mask, *rest), mask
 
         chosen = at_lattice(builder.shape, self.ring_width, layers)
-        found = adapted(*chosen, *factors(self.weights, self.adjustment, self.stride), rule)
+        found = adapted([chosen], *factors(self.weights, self.adjustment, self.stride), rule)
         return builder.adapted(Adaptation(*(float(one[0]) for one in found)))
 
     @cached_property

@@ -1,0 +1,123 @@
+"""Adaptation of the bundled refiner: agreement, confidence, and images that say nothing about a network's labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+import locpmap as lp
+from locpmap.refining.adapting import N_STEPS, Rule, adapted, lattice
+from locpmap.refining.examples import gather
+from locpmap.refining.fitting_share import Points, fit_share
+from locpmap.scale import refine_tiled
+
+RULE = Rule(threshold=0.4, removed=0.1)
+P, K = 500, 4
+
+
+def layers(seed: int, agree: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return scores (P, K), and log probabilities that agree with them more or less."""
+    rng = np.random.default_rng(seed)
+    scores = 3 * rng.normal(size=(P, K))
+    return scores, log_softmax(agree * scores + rng.normal(size=(P, K)), axis=-1)
+
+
+def test_strength_follows_the_agreement_and_the_factor_keeps_the_confidence() -> None:
+    scores, guided = layers(0, 0.8)
+    p, g = softmax(scores, -1), np.exp(guided)
+    chance = (p.mean(0) ** 2).sum()
+    agreement = ((p * g).sum(1).mean() - chance) / ((p * p).sum(1).mean() - chance)
+    expected = (agreement - RULE.threshold) / (1 - RULE.threshold)
+    assert 0.1 < expected < 0.9
+    strength, factor = adapted([(scores, guided)], 0.3, 0.7, RULE)
+    assert strength[0] == pytest.approx(expected, rel=1e-4)
+    joined = factor[0] * ((1 - 0.7 * expected) * scores + 0.7 * expected * guided)
+    confidence = p.max(1).mean()
+    wanted = confidence + expected * RULE.removed * (1 - confidence)
+    assert softmax(joined, -1).max(1).mean() == pytest.approx(wanted, abs=2e-4)
+    assert abs(softmax(joined / factor[0], -1).max(1).mean() - wanted) > 0.01  # without the factor it is another one
+    assert N_STEPS == 2  # as many as this accuracy needs
+
+
+def test_each_image_has_its_own_strength_and_rounding() -> None:
+    images = [layers(0, 0.8), layers(1, 0.0), layers(2, 2.0)]
+    together = adapted(images, 0.3, 0.7, RULE)
+    assert together.strength[1] == 0
+    assert together.factor[1] == 1
+    for n, image in enumerate(images):
+        alone = adapted([image], 0.3, 0.7, RULE)
+        assert (alone.strength[0], alone.factor[0]) == (together.strength[n], together.factor[n])
+
+
+def test_equal_predictions_and_no_pixels_keep_the_network() -> None:
+    same = np.tile([2.0, 0.0], (50, 1))
+    for scores in (same, same[:0]):
+        found = adapted([(scores, log_softmax(scores, -1))], 0.3, 0.7, RULE)
+        assert (found.strength[0], found.factor[0]) == (0, 1)
+
+
+def test_tensors_give_the_same_adaptation() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    scores, guided = layers(0, 0.8)
+    scores[3] = -np.inf
+    scores[4, 1] = -np.inf
+    expected = adapted([(scores, guided)], 0.3, 0.7, RULE)
+    found = adapted([(torch.from_numpy(scores), torch.from_numpy(guided))], 0.3, 0.7, RULE)
+    assert np.isfinite(expected.factor).all()
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one.numpy(), other, rtol=1e-10)
+
+
+def test_lattice_covers_large_images_evenly() -> None:
+    rows, columns = np.divmod(lattice(1000, 130), 130)
+    assert len(rows) == 64 * 64
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (7, 992, 1, 128)
+    assert set(np.diff(np.unique(rows))) <= {15, 16}
+
+
+def noisy_case(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an image of noise, logits and labels of 32 × 40 pixels."""
+    rng = np.random.default_rng(seed)
+    truth = (np.add.outer(np.arange(32), np.arange(40)) + seed) // 9 % 2
+    return rng.normal(size=(32, 40)), 2 * np.eye(2)[truth] + rng.normal(size=(32, 40, 2)), truth
+
+
+def test_an_image_without_information_keeps_the_networks_answer() -> None:
+    image, logits, _ = noisy_case(0)
+    prepared = lp.Refiner.load().prepare(image, logits)
+    assert not prepared.potentials.pairwise.coupled
+    result = prepared.refine()
+    np.testing.assert_allclose(result.probability, softmax(logits, -1), atol=1e-6)
+    np.testing.assert_array_equal(result.labels, logits.argmax(-1))
+
+
+def informative_case(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return an image whose colours are its labels."""
+    _, logits, truth = noisy_case(seed)
+    return 100.0 * truth, logits, truth
+
+
+def test_an_image_with_information_changes_the_answer() -> None:
+    image, logits, truth = informative_case(0)
+    result = lp.refine(image, logits)
+    assert (result.labels == truth).mean() > (logits.argmax(-1) == truth).mean() + 0.05
+
+
+@pytest.mark.parametrize(("case", "helps"), [(noisy_case, False), (informative_case, True)])
+def test_a_fit_uses_similar_pixels_only_if_they_help(case: object, helps: bool) -> None:
+    images, logits, labels = zip(*map(case, range(8)), strict=True)  # type: ignore[call-overload]
+    examples = gather(images, logits, labels, -1, "hwk", "logits", 1.0)
+    assert (fit_share([Points.of(example, 1.0) for example in examples]).share > 0) == helps
+
+
+@pytest.mark.parametrize("case", [noisy_case, informative_case])
+def test_tiles_are_adapted_to_the_whole_raster(case: object) -> None:
+    image, logits, _ = case(3)  # type: ignore[operator]
+    mask = np.zeros(image.shape, bool)
+    mask[5:20, 30:] = True
+    decoder = lp.LocPMAP(8, start="perturbed", max_sweeps=32)
+    whole = lp.refine(image, logits, mask=mask, decoder=decoder)
+    tiles = refine_tiled(image, logits, mask=mask, decoder=decoder, tile=16)
+    np.testing.assert_array_equal(tiles.labels.compute(), whole.labels)
+    np.testing.assert_allclose(tiles.probability.compute(), whole.probability, atol=1e-5)
