@@ -34,10 +34,10 @@ from benchmarks.deciding_page import (
     SAMPLED,
     TEST,
 )
+from benchmarks.dense import GRID, Dense
 from benchmarks.fields_page import fitted_weights
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import open_network, predict
-from benchmarks.refining_measures import GRID, Dense
 from benchmarks.report import join_record
 from locpmap.deciding import decide
 from locpmap.refining.decided import Gain

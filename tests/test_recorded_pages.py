@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["deciding", "fields", "guarantees"])
+@pytest.mark.parametrize("name", ["deciding_page", "fields_page", "guarantees_page", "arena.page"])
 def test_page_matches_the_record(name: str) -> None:
-    page = pytest.importorskip(f"benchmarks.{name}_page")
+    page = pytest.importorskip(f"benchmarks.{name}")
     if not page.PAGE.exists():
         pytest.skip("the docs are not here")
     prose = page.PAGE.read_text()
@@ -34,3 +34,20 @@ def test_readme_has_the_numbers_of_the_records() -> None:
             assert shown in readme, f"{name}, {row}: {shown}"
         rows = json.loads(guarantees.RECORD.read_text())[name]["rows"]
         assert f"{100 * rows['area']['coverage']:.0f} %" in readme.split("| guaranteed intervals |")[1].splitlines()[0]
+
+
+def test_sentences_about_other_networks_follow_from_the_record() -> None:
+    """Check the counts in README.md, docs/refining.md and docs/arena.md."""
+    page = pytest.importorskip("benchmarks.arena.page")
+    methods = pytest.importorskip("benchmarks.arena.methods")
+    cells = json.loads(page.RECORD.read_text())["cells"]
+    found = {measure: page.counts(cells, methods.DEFAULT, measure) for measure in page.JUDGED}
+    assert len(cells) == 20
+    assert found["IoU"] == (10, 10, 0)
+    assert found["NLL"] == (11, 9, 0)
+    assert found["boundary IoU"][2] == 0
+    assert found["ECE"][2] == 1
+    gain, error = cells["stanford-pyramid-1"]["methods"][methods.DEFAULT]["gains"]["ECE"]
+    assert f"{gain:.4f} ± {error:.4f}" in page.PAGE.read_text()
+    readme = (ROOT / "README.md").read_text().replace("\n", " ")
+    assert "improves the mean IoU of 10 and the likelihood of 11 and makes none worse" in readme

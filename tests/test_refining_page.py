@@ -19,17 +19,7 @@ def test_page_matches_the_record() -> None:
         pytest.skip("the docs are not here")
     record, prose = json.loads(RECORD.read_text()), PAGE.read_text()
     assert page.filled(prose, page.tables_of(record, Refiner.load().weights)) == prose
-    for sentence in (
-        f"{record['scenes']['test']} test scenes",
-        f"{record['scenes']['held_out']} held-out scenes",
-        f"pydensecrf2 with {record['speed']['iterations']} iterations",
-    ):
-        assert sentence in prose.replace("\n", " ")
-    ahead = [
-        t["rows"]["pydensecrf2, tuned"]["IoU"]["value"] > t["rows"]["lp.refine"]["IoU"]["value"]
-        for t in record["strides"].values()
-    ]
-    assert ahead == [True] * 3  # as stated on the page
+    assert f"pydensecrf2 with {record['speed']['iterations']} iterations" in prose.replace("\n", " ")
 
 
 def test_table_without_a_placeholder_is_refused() -> None:

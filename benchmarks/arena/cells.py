@@ -11,7 +11,6 @@ import numpy.typing as npt
 
 from benchmarks.networks_data import Part, Split, load
 from benchmarks.networks_models import open_network, predict
-from benchmarks.refining_scenes import SceneWithLogits
 
 Array = npt.NDArray[Any]
 PHOTOGRAPHS, MICROSCOPES, SMALL = ("stanford", "msrc", "nuclei"), ("vessels", "membranes"), ("silhouettes", "digits")
@@ -74,8 +73,19 @@ def images_of(
             Path(file.name).rename(path)
         logits = np.load(path).astype(np.float32)
         if cell.stride > 1 and cell.network != "linear":
-            logits = SceneWithLogits(image, logits, labels).coarse(cell.stride)
+            logits = coarse(logits, cell.stride)
         yield Seen(image, logits, labels)
+
+
+def coarse(logits: Array, stride: int) -> Array:
+    """Return logits (h, w, K) as of a network without an upsampling head: means over cells of pixels."""
+    size = logits.shape[:2]
+    n_rows, n_columns = (max(1, round(n / stride)) for n in size)
+    rows, columns = (np.arange(k) * n // k for k, n in zip((n_rows, n_columns), size, strict=True))
+    sums = np.add.reduceat(np.add.reduceat(logits, rows, axis=0, dtype=np.float64), columns, axis=1)
+    heights, widths = (np.diff([*starts, n]) for starts, n in zip((rows, columns), size, strict=True))
+    found: Array = (sums / (heights[:, None] * widths)[..., None]).astype(np.float32)
+    return found
 
 
 @cache

@@ -3,7 +3,7 @@
 import json
 import resource
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import numpy.typing as npt
 
 from benchmarks.arena.cells import Cell, Seen, images_of
 from benchmarks.arena.methods import METHODS
-from benchmarks.refining_scenes import near_boundaries
 from locpmap.measuring.quantities import components
 from locpmap.refining.scoring import METRICS, Score, difference, score, total
 
@@ -79,6 +78,26 @@ def scored(method: Any, seen: Seen) -> dict[str, Any]:
         "near": _plain(score(probability, near, labels)),
         COMPONENTS: int(components(labels, probability.shape[-1]).sum()),
     }
+
+
+def near_boundaries(labels: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.int64]:
+    """Return the labels at pixels closer than ``distance`` to a boundary between true labels, and -1 elsewhere."""
+    from scipy.ndimage import distance_transform_edt
+
+    change = np.zeros(labels.shape, bool)
+    for first, second in _neighbours():
+        differ = (labels[first] != labels[second]) & (labels[first] >= 0) & (labels[second] >= 0)
+        change[first] |= differ
+        change[second] |= differ
+    if not change.any():
+        return np.full_like(labels, -1)
+    return np.where(distance_transform_edt(~change) < distance, labels, -1)
+
+
+def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
+    everything = slice(None)
+    yield (everything, slice(None, -1)), (everything, slice(1, None))
+    yield (slice(None, -1), everything), (slice(1, None), everything)
 
 
 def _plain(found: Score) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import locpmap as lp
 from benchmarks.arena.cells import Cell, Seen
 from benchmarks.deciding import as_colours
-from benchmarks.refining_measures import GRID, Dense
+from benchmarks.dense import GRID, Dense
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import fit_scale
 from locpmap.refining.resizing import resize

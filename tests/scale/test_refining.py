@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from locpmap.scale.colours import BAND, Palette
 from tests.command import Run
 
 import locpmap as lp
@@ -16,6 +15,7 @@ from locpmap.errors import InputError
 from locpmap.refining.weights import Weights
 from locpmap.scale import refine_tiled
 from locpmap.scale import workers as crews
+from locpmap.scale.colours import BAND, Palette
 
 da = pytest.importorskip("dask.array")
 zarr = pytest.importorskip("zarr")

@@ -39,9 +39,9 @@ class Prepared:
         of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
         of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
 
-            u = max(0, 1 + strength · (own - 1)) · z + strength · guided · g   (without an image: u = z)
+            u = f · (max(0, 1 + k · strength · (own - 1)) · z + k · strength · guided · g)   (without an image: u = z)
             θ(y) = Σ_i u[i, y_i] + Σ_(i,j) w_ij · [y_i = y_j]
-            w_ij = strength · (a + b · s_ij) + smoothing · s_ij
+            w_ij = k · strength · (a + b · s_ij) + smoothing · s_ij
 
         The sums are over pixels i and pairs of 4-neighbours (i, j), and s_ij is the similarity of their colours, from
         0 to 1. Without an image, s_ij is the mean similarity in the training images. The scale and the weights own,
@@ -49,12 +49,18 @@ class Prepared:
         training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
         are set by :meth:`locpmap.Refiner.adjusted`.
 
+        The factor k, from 0 to 1, is computed for every image without labels, at 64 × 64 pixels. It grows with the
+        agreement of softmax(z) and exp(g), and is 0 if that is below a learned threshold: then the network's own
+        answer is kept. The factor f keeps the mean confidence of softmax(u) at that of softmax(z), raised by a learned
+        part of ``k · (1 - confidence)``. If all images have k = f = 1, the file is of an earlier version.
+
         LocPMAP draws whole label maps (samples) of this model, with Gumbel noise and error fields
         (:class:`locpmap.ErrorFields`) of learned sizes. :meth:`measure` computes quantities of the samples;
         :meth:`refine` returns
 
-        - probabilities: a learned weighted mean of the fraction of samples with the label and of the softmax of u. The
-          fractions alone are less calibrated; ``probability="votes"`` returns them and their argmax.
+        - probabilities: a weighted mean of the fraction of samples with the label (with a learned weight, times k) and
+          of the softmax of u. The fractions alone are less calibrated; ``probability="votes"`` returns them and their
+          argmax.
         - labels: the local maximum of θ that a climb reaches from the best unary labels, without noise and error
           fields. They have fewer specks than the argmax of the probabilities.
 

@@ -53,8 +53,8 @@ class Refiner:
         earlier versions have no error fields.
 
     Example:
-        >>> lp.Refiner.load().details["data"]
-        'Stanford Background'
+        >>> lp.Refiner.load().weights.strides.tolist()
+        [1.0, 8.0, 16.0]
 
     See Also:
         :func:`locpmap.refine`, the same in one call.
@@ -87,8 +87,7 @@ class Refiner:
         """Load the bundled refiner, or a refiner from a file.
 
         Args:
-            path (str or os.PathLike, default None): A file written by :meth:`save`. None loads the bundled refiner,
-                which was learned on the Stanford Background data.
+            path (str or os.PathLike, default None): A file of :meth:`save`; None loads the bundled refiner.
 
         Returns:
             Refiner: The refiner, without a report object; ``details["report"]`` holds the numbers if it was fitted.
@@ -97,8 +96,8 @@ class Refiner:
             InputError: If the file cannot be read or does not hold a refiner.
 
         Example:
-            >>> lp.Refiner.load()
-            <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background>
+            >>> lp.Refiner.load()  # doctest: +ELLIPSIS
+            <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background, MSRC, ..., digits>
         """
         weights, details, guarantee = bundled() if path is None else read_refiner(path)
         details = deepcopy(details)  # callers may modify their copy
@@ -203,8 +202,9 @@ class Refiner:
             InputError: If an entry is malformed, or there are fewer labelled images than ``n_folds``.
 
         Notes:
-            The scale and the weight of similar pixels maximise the likelihood of the labels; the presence of labels is
-            a logistic regression on their predicted areas. Error fields, coupling and noise start at the bundled values
+            The scale and the share of similar pixels maximise the likelihood of the labels. The share is 0 unless it
+            gains a standard error over images; then the scaled network is kept. The presence of labels is a logistic
+            regression on their predicted areas. Error fields, coupling and noise start at the bundled values
             and minimise proper scores of sampled label maps, compared with independent pixels: CRPS of areas and
             perimeters, energy score, likelihood, and a penalty if true values lie outside the range of samples too
             often or too rarely. A change has to improve the loss by a standard error, so that few images do no harm.
