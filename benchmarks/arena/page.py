@@ -1,6 +1,6 @@
 """The tables and bar charts of docs/arena.md, from the record of `benchmarks.arena`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,14 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
 
 def counts(cells: Mapping[str, Any], name: str, measure: str, versus: str = "gains") -> tuple[int, int, int]:
     """Return in how many cells a method is better, equal and worse, at two standard errors."""
-    gains = [cell["methods"][name][versus][measure] for cell in cells.values() if name in cell["methods"]]
+    gains = [cell["methods"][name][versus][measure] for cell in cells.values()]
     found = [verdict(gain, error, measure) for gain, error in gains]
     return found.count(1), found.count(0), found.count(-1)
 
 
-def _methods(cells: Mapping[str, Any]) -> Iterator[str]:
-    return (name for name in METHODS if any(name in cell["methods"] for cell in cells.values()))
+def _methods(cells: Mapping[str, Any]) -> list[str]:
+    """Return the methods that were measured on all networks."""
+    return [name for name in METHODS if all(name in cell["methods"] for cell in cells.values())]
 
 
 def _verdicts(cells: Mapping[str, Any], versus: str) -> str:
@@ -73,7 +74,7 @@ def first_in(cells: Mapping[str, Any], measure: str) -> dict[str, int]:
     """Return in how many cells each method has the best value; ours count once, as the best of them."""
     found: dict[str, int] = {}
     for cell in cells.values():
-        values = {name: row["values"][measure] for name, row in cell["methods"].items()}
+        values = {name: cell["methods"][name]["values"][measure] for name in _methods(cells)}
         best = (max if measure in (IOU, BOUNDARY_IOU, PER_IMAGE) else min)(values, key=values.__getitem__)
         name = "ours" if best in OURS else best
         found[name] = found.get(name, 0) + 1
@@ -87,13 +88,10 @@ def _first(cells: Mapping[str, Any]) -> str:
 
 
 def _values(cells: Mapping[str, Any], measure: str) -> str:
-    names = list(_methods(cells))
+    names = _methods(cells)
     return table(
         ("cell", *names),
-        (
-            (_title(cell), *(_cell(cell["methods"].get(name), name, measure) for name in names))
-            for cell in cells.values()
-        ),
+        ((_title(cell), *(_cell(cell["methods"][name], name, measure) for name in names)) for cell in cells.values()),
     )
 
 
@@ -101,9 +99,7 @@ def _title(cell: Mapping[str, Any]) -> str:
     return f"{cell['dataset']}, {cell['network']}, stride {cell['stride']} ({cell['images']})"
 
 
-def _cell(row: Mapping[str, Any] | None, name: str, measure: str) -> str:
-    if row is None:
-        return ""
+def _cell(row: Mapping[str, Any], name: str, measure: str) -> str:
     digits = 1 if measure == COMPONENTS else 4
     if name == NETWORK:
         return f"{row['values'][measure]:.{digits}f}"
@@ -114,7 +110,7 @@ def _cell(row: Mapping[str, Any] | None, name: str, measure: str) -> str:
 
 def _cost(cells: Mapping[str, Any]) -> str:
     def median(name: str, key: str) -> float:
-        values = sorted(cell["methods"][name][key] for cell in cells.values() if name in cell["methods"])
+        values = sorted(cell["methods"][name][key] for cell in cells.values())
         return float(values[len(values) // 2])
 
     return table(
