@@ -379,13 +379,26 @@ def test_ambiguous_layouts_are_refused() -> None:
     assert read(rng.random((8, 8)), rng.normal(size=(8, 8, 8)), "khw").scores.shape == (1, 8, 8, 8)
 
 
+def test_scores_that_look_like_something_else_are_named() -> None:
+    rng = np.random.default_rng(0)
+    image, p = np.zeros((9, 12)), rng.dirichlet(np.ones(3), (9, 12))
+    with pytest.warns(UserWarning, match='sums to 1 over the labels like probabilities: pass scores="probabilities"'):
+        lp.refine(image, p, scores="logits")
+    with pytest.warns(UserWarning, match=r"lies in \[0, 1\] and does not sum to 1"):
+        lp.refine(image, rng.random((9, 12, 3)))
+    lp.refine(image, rng.random((9, 12, 3)), scores="logits")  # no warning: the caller says so
+    with pytest.raises(InputError, match="whole numbers like a label map"):
+        lp.refine(image, rng.integers(0, 3, (9, 12)))
+
+
 def test_probabilities_are_detected() -> None:
     image, logits = scene()
     p = softmax(logits)
     plain = coupled()(image, logits)
     for given, scores in ((p, "auto"), (p, "probabilities"), (p.astype(np.float16), "auto")):
         np.testing.assert_allclose(coupled()(image, given, scores=scores).probability, plain.probability, atol=5e-3)
-    as_logits = read(image, p, scores="logits").scores[0]
+    with pytest.warns(UserWarning, match="like probabilities"):
+        as_logits = read(image, p, scores="logits").scores[0]
     np.testing.assert_array_equal(as_logits, p.astype(np.float32))
     hard = np.eye(K)[logits.argmax(-1)]
     assert read(image, hard).scores.min() == pytest.approx(np.log(1e-6))

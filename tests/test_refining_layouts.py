@@ -74,7 +74,7 @@ def arrays(case: dict[str, Any]) -> tuple[Any, Any]:
     if case["channels"] is not None:
         axis = len(batch) if case["in_front"] else -1
         pixels = np.stack([pixels] * case["channels"], axis=axis)
-    scores = np.broadcast_to(np.arange(case["labels"], dtype=np.float32), (*batch, *case["scores"], case["labels"]))
+    scores = np.broadcast_to(2 * np.arange(case["labels"], dtype=np.float32), (*batch, *case["scores"], case["labels"]))
     scores = scores if case["layout"] == "hwk" else np.moveaxis(scores, -1, len(batch))
     if case["tensor"]:
         return torch.from_numpy(pixels.copy()), torch.from_numpy(scores.copy())
@@ -103,7 +103,7 @@ def test_matching_shapes_are_read_correctly(case: dict[str, Any]) -> None:
     assert found.batched == (case["n"] is not None)
     assert found.image.shape == (n, case["channels"] or 1, *case["size"])
     assert found.scores.shape == (n, *case["scores"], case["labels"])
-    assert (found.scores == np.arange(case["labels"])).all()
+    assert (found.scores == 2 * np.arange(case["labels"])).all()
     ramp = np.asarray(found.image)[0, 0].ravel()
     assert (np.diff(ramp) > 0).all()  # rows are in order
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
@@ -59,6 +60,10 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
         raise unknown("scores", scores, SCORES)
     found, layout = adapt(logits, layout)
     values = to_float(found, "logits")
+    if values.ndim == 2 and to_numpy(found, "logits").dtype.kind in "iub":
+        raise InputError(
+            f"logits has shape {tuple(values.shape)} and whole numbers like a label map, expected one score per label"
+        )
     if values.ndim not in (3, 4):
         raise InputError(
             f"logits has shape {tuple(values.shape)}, expected (H, W, K) or (K, H, W), with or without a batch axis"
@@ -187,15 +192,24 @@ def _as_logits(values: Any, scores: str) -> Any:
     if np.isnan(low) or high > LARGEST:
         found = "nan, inf or a number above 1e37"
         raise InputError(f"logits contains {found}, expected finite numbers (or -inf for forbidden labels)")
-    sums = None
-    if scores != "logits" and low >= 0 and high <= 1 + NEAR_ONE:
-        sums = values.sum(-1)
-    fits = sums is not None and float(abs(sums - 1).max()) <= NEAR_ONE
+    small = low >= 0 and high <= 1 + NEAR_ONE
+    fits = small and float(abs(values.sum(-1) - 1).max()) <= NEAR_ONE
+    varies = high > low  # masked windows of a raster are constant
+    if scores == "logits":
+        if fits and varies:
+            warn('logits sums to 1 over the labels like probabilities: pass scores="probabilities"', stacklevel=2)
+        return values
     if scores == "probabilities" and not fits:
         raise InputError(
             "logits does not hold probabilities, expected numbers from 0 to 1 that sum to 1 over the labels"
         )
     if not fits:
+        if small and varies:
+            warn(
+                "logits lies in [0, 1] and does not sum to 1 over the labels, expected logits, or probabilities that"
+                ' sum to 1: pass the logits of a sigmoid, or scores="logits" if these are logits',
+                stacklevel=2,
+            )
         return values
     return xp.log(values.clip(LEAST, None))
 

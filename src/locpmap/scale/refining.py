@@ -133,8 +133,8 @@ def _kind(source: Any, mask: Any, scores: str) -> str:
         raise InputError(
             "scores is 'auto', and the raster's first corner has no data, expected 'logits' or 'probabilities'"
         )
-    seen = (read(None, rows[None], "hwk", kind).scores for kind in ("auto", "logits"))
-    return "logits" if np.array_equal(*seen) else "probabilities"
+    seen = read(None, rows[None], "hwk", "auto").scores
+    return "logits" if np.array_equal(seen[0, 0], rows.astype(np.float32)) else "probabilities"
 
 
 @dataclass(frozen=True, eq=False)
