@@ -50,4 +50,4 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     gain, error = cells["stanford-pyramid-1"]["methods"][methods.DEFAULT]["gains"]["ECE"]
     assert f"{gain:.4f} ± {error:.4f}" in page.PAGE.read_text()
     readme = (ROOT / "README.md").read_text().replace("\n", " ")
-    assert "improves the mean IoU of 10 and the likelihood of 11 and makes none worse" in readme
+    assert "improves the mean IoU of 10 and the likelihood of 11, and makes neither worse" in readme

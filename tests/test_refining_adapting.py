@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
@@ -109,6 +111,25 @@ def test_a_fit_uses_similar_pixels_only_if_they_help(case: object, helps: bool) 
     images, logits, labels = zip(*map(case, range(8)), strict=True)  # type: ignore[call-overload]
     examples = gather(images, logits, labels, -1, "hwk", "logits", 1.0)
     assert (fit_share([Points.of(example, 1.0) for example in examples]).share > 0) == helps
+
+
+def test_a_fit_without_labels_on_the_lattice_keeps_the_network() -> None:
+    rng = np.random.default_rng(0)
+    labels = np.full((3, 130, 130), -1)
+    labels[:, 0, :8:4] = [0, 1]
+    logits = rng.normal(size=(3, 130, 130, 2))
+    examples = gather(list(rng.random((3, 130, 130))), list(logits), list(labels), -1, "hwk", "logits", 1.0)
+    assert fit_share([Points.of(example, 1.0) for example in examples]).share == 0
+
+
+def test_weights_without_similar_pixels_keep_the_network_in_tiles_as_well() -> None:
+    image, logits, _ = informative_case(1)
+    refiner = lp.Refiner(replace(lp.Refiner.load().weights, own=1.0, guided=0.0, pairwise=0.0))
+    decoder = lp.LocPMAP(8, start="perturbed", max_sweeps=32)
+    whole = lp.refine(image, logits, refiner, decoder=decoder).probability
+    np.testing.assert_allclose(whole, softmax(logits, -1), atol=1e-6)
+    tiles = refine_tiled(image, logits, refiner, decoder=decoder, tile=16)
+    np.testing.assert_allclose(tiles.probability.compute(), whole, atol=1e-6)
 
 
 @pytest.mark.parametrize("case", [noisy_case, informative_case])

@@ -1,4 +1,4 @@
-"""Adaptation of bundled weights to an image and a network that they were not learned on, without labels."""
+"""Adaptation of a refiner to each image, without labels: how far similar pixels may change the network's answer."""
 
 from __future__ import annotations
 
@@ -61,8 +61,9 @@ def adapted(layers: Iterable[tuple[Any, Any]], own: float, weight: float, rule: 
 
         agreement = (mean p · g - p̄ · p̄) / (mean p · p - p̄ · p̄),   p̄ = mean p
 
-    It is 1 if pixels of similar colour have the same prediction, and about 0 if colours say nothing about predictions.
-    Then the image has no information about this network's labels, and the network's own answer is kept. The factor is
+    It is 1 if pixels of similar colour have the same prediction, and about 0 if colours say nothing about predictions,
+    or predictions are noise. If it is low, the network's own answer is kept. The mean includes the pixel itself, so the
+    agreement is too high where hardly any other pixel is similar, as in images of many noisy channels. The factor is
     chosen such that the mean confidence of the changed scores is that of the network, raised as `Rule` says: without
     labels, nothing is known about the confidence that would be right.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from locpmap.arrays import Array, Restore
 from locpmap.refining.adapting import Rule, adapted, lattice
-from locpmap.refining.examples import Example
+from locpmap.refining.examples import VOID, Example
 from locpmap.refining.guiding import guided_log_mean_at
 from locpmap.refining.scoring import Score, score, softmax
 
@@ -58,7 +58,13 @@ class Points(NamedTuple):
 
 
 def fit_share(points: Sequence[Points], threshold: float = THRESHOLD) -> Setting:
-    """Return the most likely setting, or a share of 0 if it does not help by a standard error over images."""
+    """Return the most likely setting, or a share of 0 if it does not help by a standard error over images.
+
+    Images without labels on the lattice do not count. If there are no others, the share is 0.
+    """
+    points = [one for one in points if (one.labels != VOID).any()]
+    if not points:
+        return Setting(0.0, Rule(threshold, 0.0))
     alone = _losses([one.scored(None) for one in points])
     losses = {setting: _losses([one.scored(setting) for one in points]) for setting in candidates([threshold])}
     best = min(losses, key=lambda setting: float(losses[setting].mean()))
@@ -68,5 +74,5 @@ def fit_share(points: Sequence[Points], threshold: float = THRESHOLD) -> Setting
 
 
 def _losses(scores: Sequence[Score]) -> Array:
-    """Return the negative log-likelihood of each image that has labels."""
-    return np.array([one.nll for one in scores if one.n_pixels])
+    """Return the negative log-likelihood of each image."""
+    return np.array([one.nll for one in scores])

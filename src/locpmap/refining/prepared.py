@@ -39,7 +39,8 @@ class Prepared:
         of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
         of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
 
-            u = f · (max(0, 1 + k · strength · (own - 1)) · z + k · strength · guided · g)   (without an image: u = z)
+            u = f · ((1 + k · (o - 1)) · z + k · strength · guided · g)   (without an image: u = z, k = 1)
+            o = max(0, 1 + strength · (own - 1))
             θ(y) = Σ_i u[i, y_i] + Σ_(i,j) w_ij · [y_i = y_j]
             w_ij = k · strength · (a + b · s_ij) + smoothing · s_ij
 
@@ -49,10 +50,10 @@ class Prepared:
         training data, linearly in log(stride), and constant outside. ``strength``, ``smoothing`` and ``temperature``
         are set by :meth:`locpmap.Refiner.adjusted`.
 
-        The factor k, from 0 to 1, is computed for every image without labels, at 64 × 64 pixels. It grows with the
-        agreement of softmax(z) and exp(g), and is 0 if that is below a learned threshold: then the network's own
-        answer is kept. The factor f keeps the mean confidence of softmax(u) at that of softmax(z), raised by a learned
-        part of ``k · (1 - confidence)``. If all images have k = f = 1, the file is of an earlier version.
+        The factor k, from 0 to 1, is computed for every image without labels, at 64 × 64 pixels or fewer. It grows with
+        the agreement of softmax(z) and exp(g), and is 0 if that is below a learned threshold: then the network's own
+        answer is kept. The factor f keeps the mean confidence of softmax(u) about at that of softmax(z), raised by a
+        learned part of ``k · (1 - confidence)``. Files of earlier versions have k = f = 1.
 
         LocPMAP draws whole label maps (samples) of this model, with Gumbel noise and error fields
         (:class:`locpmap.ErrorFields`) of learned sizes. :meth:`measure` computes quantities of the samples;

@@ -61,8 +61,8 @@ class Weights:
         sizes: (R, 5) standard deviations of the error fields, in cells of 4, 8, 16, 32 and 64 pixels.
         noise: (R,) scales of the Gumbel noise of samples.
         votes: (R,) weights, up to 1, of the fractions of samples in the probability; the rest is that of the softmax.
-        adaptation: (R, 2) threshold, below 1, and removed doubt of `Rule`. With a threshold of 0, weights do not adapt
-            to an image: they were learned for its network.
+        adaptation: (R, 2) threshold, below 1, and removed doubt of `Rule`. With a threshold of 0 (files of earlier
+            versions, fits without images), weights do not adapt to an image.
     """
 
     strides: Any

@@ -79,8 +79,8 @@ def refine_tiled(
         The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
         neighbours are coupled, at most two sweeps are used, and one sample if there are no error fields, because more
         would not change the result. If the refiner has error fields and learned the presence of labels, the predicted
-        area of each label is computed first, in a separate pass over the raster. The bundled refiner is adapted to the
-        whole raster, in another pass.
+        area of each label is computed first, in a separate pass over the raster. A refiner adapts to the whole
+        raster, in another pass.
 
     Example:
         >>> from locpmap.scale import refine_tiled
@@ -209,7 +209,7 @@ class RefinedRaster:
     @property
     def _uses_colours(self) -> bool:
         guided, pairwise = self._learned
-        return guided > 0 or bool((pairwise[:, 1] != 0).any())
+        return guided > 0 or bool((pairwise[:, 1] != 0).any()) or self.weights.rule_at(self.stride).threshold > 0
 
     @property
     def ring_width(self) -> int:
