@@ -49,5 +49,18 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     assert found["ECE"][2] == 1
     gain, error = cells["stanford-pyramid-1"]["methods"][methods.DEFAULT]["gains"]["ECE"]
     assert f"{gain:.4f} ± {error:.4f}" in page.PAGE.read_text()
-    readme = (ROOT / "README.md").read_text().replace("\n", " ")
+    readme = (ROOT / "README.md").read_text()
+    for begins, name in {
+        "`lp.refine`, no labels": methods.DEFAULT,
+        "`lp.Refiner.fit` on 20": methods.FITTED.format(20),
+        "`lp.Refiner.fit` on up to 100": methods.FITTED.format("all"),
+        "temperature scaling": methods.SCALED,
+        "pydensecrf2, settings of its": methods.USUAL,
+        "pydensecrf2, tuned on held-out images | 9": methods.TUNED,
+        "guided filter": methods.GUIDED,
+    }.items():
+        line = next(line for line in readme.splitlines() if line.startswith(f"| {begins}"))
+        shown = [" / ".join(map(str, page.counts(cells, name, m))) for m in ("IoU", "boundary IoU", "NLL", "ECE")]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == shown
+    readme = readme.replace("\n", " ")
     assert "improves the mean IoU of 10 and the likelihood of 11, and makes neither worse" in readme

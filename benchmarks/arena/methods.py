@@ -22,7 +22,7 @@ NETWORK, SCALED, VECTOR = "network", "temperature scaling", "vector scaling"
 DEFAULT, DECIDED, FITTED = "lp.refine", "lp.refine, decided", "Refiner.fit, {} images"
 FITTED_DECIDED = "Refiner.fit, all images, decided"
 USUAL, TUNED = "pydensecrf2, usual settings", "pydensecrf2, tuned"
-GUIDED, BILATERAL, RANKSEG = "guided filter, tuned", "fast bilateral solver, tuned", "RankSEG"
+GUIDED, RANKSEG = "guided filter, tuned", "RankSEG"
 N_TUNING = 8  # held-out images for the tuning of other tools
 N_PIXELS = 2000  # per image, for vector scaling
 FEW = (20, 50)  # held-out images of a fit
@@ -152,27 +152,6 @@ def guided(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
     return _tuned([(r, e) for r in (2, 4, 8, 16) for e in (10.0, 100.0, 1000.0)], run, held_out)
 
 
-def bilateral(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
-    """Return OpenCV's fast bilateral solver of the scaled network's probabilities."""
-    from cv2 import ximgproc  # type: ignore[import-not-found,unused-ignore]
-
-    scale = _scale(held_out)
-
-    def run(setting: tuple[float, float], seen: Seen) -> Array:
-        spatial, smooth = setting
-        p, guide = softmax(scale * enlarged(seen)), as_colours(seen.image)
-        sure = np.ascontiguousarray(p.max(-1))
-        layers = [
-            ximgproc.fastBilateralSolverFilter(
-                guide, np.ascontiguousarray(layer), sure, sigma_spatial=spatial, lambda_=smooth
-            )
-            for layer in _layers(p)
-        ]
-        return _normalised(np.stack(layers, axis=-1))
-
-    return _tuned([(s, w) for s in (4.0, 8.0, 16.0) for w in (1.0, 16.0, 128.0)], run, held_out)
-
-
 def _layers(p: Array) -> list[Array]:
     return list(np.moveaxis(p, -1, 0))
 
@@ -207,7 +186,6 @@ METHODS: dict[str, Maker] = {
     USUAL: partial(dense, tune=False),
     TUNED: partial(dense, tune=True),
     GUIDED: guided,
-    BILATERAL: bilateral,
     RANKSEG: rankseg,
 }
 OURS = tuple(name for name in METHODS if name.startswith(("lp.refine", "Refiner.fit")))

@@ -63,40 +63,6 @@ def test_readme_table_of_experiments() -> None:
     assert readme_row("network and CRF learned together") == joint
 
 
-@pytest.mark.parametrize(("begins", "stride"), [("sharp logits", "1"), ("stride 16", "16")])
-def test_readme_table_of_refining(begins: str, stride: str) -> None:
-    rows = json.loads((ROOT / "benchmarks/results/refining.json").read_text())["strides"][stride]["rows"]
-    components = "components per label map"
-    columns = ("IoU", "IoU within 3 pixels of boundaries", "NLL", components)
-
-    def cells(*systems: str) -> list[list[str]]:
-        """Return gain and standard error per system as the README prints them; nothing for unchanged values."""
-        found = []
-        for column in columns:
-            numbers = [(rows[system][column]["gain"], rows[system][column]["standard_error"]) for system in systems]
-            kept = [(abs(gain), error) for gain, error in numbers if error > 1e-6]
-            digits = [2 if gain > 0.5 else 4 if error < 5e-4 else 3 for gain, error in kept]
-            digits = [1] * len(kept) if column == components else digits
-            found.append([shown(value, n) for pair, n in zip(kept, digits, strict=True) for value in pair])
-        return found
-
-    assert readme_row(f"{begins}: `lp.refine`") == cells("lp.refine")
-    assert readme_row(f"{begins}: pydensecrf2") == cells("pydensecrf2, usual settings", "pydensecrf2, tuned")
-
-
-def test_readme_table_of_areas() -> None:
-    record = json.loads((ROOT / "benchmarks/results/refining.json").read_text())
-    methods = ("independent pixels", "Refiner.measure")
-
-    def row(begins: str) -> list[list[str]]:
-        line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
-        return [re.findall(r"(\d+) %", cell) for cell in line.split("|")[2:-1]]
-
-    scenes = record["areas"]["1"]
-    covered = [[f"{100 * scenes[name][key]:.0f}" for key in ("coverage", "absent")] for name in methods]
-    assert row(f"{record['scenes']['areas']} unseen scenes") == covered
-
-
 @pytest.mark.parametrize(("name", "level"), COLUMNS)
 def test_claims_of_the_readme_text(name: str, level: str) -> None:
     for model in ("raw-pl", "deep-pl"):
