@@ -167,3 +167,21 @@ def test_some_images_are_at_equal_distances() -> None:
     assert [int(labels[0, 0]) for labels in part.some(3).labels] == [0, 2, 4]
     assert part.some(None).names == part.some(9).names == tuple("abcdefg")
     assert part.some(0).names == ()
+
+
+def test_both_eyes_of_a_child_are_in_one_part() -> None:
+    split = load("vessels")
+    children = [{name[:-1] for name in part.names} for part in (split.train, split.held_out, split.test)]
+    assert sum(map(len, children)) == len(set().union(*children)) == 14
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("unet", (50, 70, 3)), ("linear", (4, 5, 3)), ("fcn", (50, 70, 3))])
+def test_networks_of_every_kind_survive_their_file(kind: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = models.build(kind, 3, options=models.PHOTOGRAPHS if kind == "unet" else None).train(False)
+    image = np.random.default_rng(0).integers(0, 255, (50, 70, 3), dtype=np.uint8)
+    given = image[..., 0].astype(np.float32) / 255 if kind == "fcn" else image
+    models.save(tmp_path / "network.safetensors", network, {})
+    found = models.predict(models.open_network(tmp_path / "network.safetensors"), given)
+    assert found.shape == shape
+    np.testing.assert_allclose(found, models.predict(network, given), atol=0.05)  # half precision
