@@ -10,6 +10,7 @@ from tests.triton.placing import DEVICE, place
 
 from locpmap.kernels.reference.guided_mean import guided_mean as reference
 from locpmap.kernels.triton.guided_mean import guided_mean
+from locpmap.refining import guiding
 from locpmap.refining.guiding import STEPS
 
 
@@ -29,3 +30,13 @@ def test_guided_mean_matches_the_reference(
     reference(np.moveaxis(values, -1, 1), image, counted, STEPS, sharpness, expected, 0, shape[0])
     guided_mean(place(values), place(image), place(counted), STEPS, sharpness, found)
     np.testing.assert_allclose(found.cpu().numpy(), expected, rtol=2e-6)
+
+
+def test_scores_with_labels_first_are_read_in_their_layout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks return (N, K, H, W), which reads as (N, H, W, K) with other strides."""
+    monkeypatch.setattr(guiding, "has_kernels", lambda device: True)
+    rng = np.random.default_rng(0)
+    image, scores = rng.random((1, 2, 5, 7)).astype(np.float32), rng.normal(size=(1, 3, 5, 7)).astype(np.float32)
+    found = guiding.guided_log_mean(place(scores).movedim(1, -1), place(image))
+    expected = guiding.guided_log_mean(np.ascontiguousarray(np.moveaxis(scores, 1, -1)), image)
+    np.testing.assert_allclose(found.cpu().numpy(), expected, atol=1e-5)
