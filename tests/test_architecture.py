@@ -183,14 +183,14 @@ def test_loaded_heavy_modules_are_detected() -> None:
 def operations(backend: str) -> dict[str, list[str]]:
     """Return names and arguments of a backend's operations: files with a function of the same name.
 
-    Numba functions without ``nogil=True`` are helpers that other kernels call, not operations.
+    Compiled functions that are not kernels are helpers that kernels call, not operations.
     """
     found = {}
     for file in (SOURCE / "kernels" / backend).glob("*.py"):
         for node in ast.parse(file.read_text()).body:
             if isinstance(node, ast.FunctionDef) and node.name == file.stem:
                 compiled = [ast.unparse(decorator) for decorator in node.decorator_list]
-                if not compiled or any("nogil=True" in decorator for decorator in compiled):
+                if not compiled or "kernel" in compiled:
                     found[file.stem] = [argument.arg for argument in node.args.args]
     return found
 

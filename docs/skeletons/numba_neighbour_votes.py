@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def neighbour_votes(model, labels, counts, lo, hi, begin, stop):
     """Fill ``counts`` (N, S, L): the number of neighbours with each label; labels (N, S)."""
     order, indptr, neighbour = model.order, model.indptr, model.neighbour

@@ -8,6 +8,8 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from locpmap.kernels.compile_progress import on_terminal, progress
+
 PATIENCE = 2.0  # seconds before the bar appears
 
 
@@ -17,6 +19,7 @@ class ProgressBar:
     def __init__(self, title: str, *, hidden: bool = False) -> None:
         console = Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._title = title
         self._bar = Progress(*columns, console=console, transient=True)
         self._task = self._bar.add_task(title, total=None)
         self._timer = threading.Timer(PATIENCE, self._show)
@@ -26,12 +29,14 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         if not self._over:
             self._timer.start()
+        progress.show = self._describe
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._timer.cancel()
+        progress.show = on_terminal
         with self._lock:
             self._over = True
             if self._bar.live.is_started:
@@ -44,4 +49,8 @@ class ProgressBar:
 
     def update(self, done: int, total: int, title: str | None = None) -> None:
         """Show that ``done`` of ``total`` steps are complete; a title replaces the previous one."""
-        self._bar.update(self._task, completed=done, total=total, description=title)
+        self._title = title or self._title
+        self._bar.update(self._task, completed=done, total=total, description=self._title)
+
+    def _describe(self, compiling: str) -> None:
+        self._bar.update(self._task, description=compiling or self._title)

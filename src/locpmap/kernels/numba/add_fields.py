@@ -1,9 +1,9 @@
 """Numba version of `reference.add_fields`, with the nodes of the fields for one sample (`nodes_of`)."""
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.fields import MEAN, PAIRS, ROWS
+from locpmap.kernels.numba.compiling import allocating, inlined, inner, kernel
 from locpmap.kernels.numba.noise import site_words
 from locpmap.kernels.reference.noise import FIELD
 
@@ -11,7 +11,7 @@ _MEAN = np.int32(MEAN)
 _EVEN = np.uint32(0x00FF00FF)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def add_fields(unary, window, fields, moves, key, first_image, first_sample, out):
     """Fill ``out`` (n, S, L) with the unaries plus the fields of one sample."""
     height, width, row, column = window
@@ -29,7 +29,7 @@ def add_fields(unary, window, fields, moves, key, first_image, first_sample, out
                     out[n, i, k] = unary[n, i, k] + (offsets[k] + value)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def interpolate(nodes, r, c, shift, top, left):
     """Interpolate a label's field in row r and column c between its nodes; return cell² times the value."""
     cell = np.int32(1 << shift)
@@ -40,7 +40,7 @@ def interpolate(nodes, r, c, shift, top, left):
     return (cell - down) * upper + down * lower
 
 
-@njit(error_model="numpy")
+@allocating
 def nodes_of(factors, shift, top, left, height, width, key, image, sample):
     """Return the sums of all scales at the nodes of the finest one, (L, rows, columns) int32, from coarse to fine."""
     n_scales, n_labels = factors.shape
@@ -64,7 +64,7 @@ def nodes_of(factors, shift, top, left, height, width, key, image, sample):
     return nodes
 
 
-@njit(error_model="numpy")
+@inner
 def halve(nodes, finer, y0, x0):
     """Interpolate the nodes of cells at the nodes of cells of half the size."""
     for a in range(finer.shape[0]):
@@ -75,7 +75,7 @@ def halve(nodes, finer, y0, x0):
             finer[a, b] = (four + 2) >> 2
 
 
-@njit(error_model="numpy")
+@inner
 def add_noise(nodes, factors, first, last, scale, y0, x0, key, image, sample):
     """Add the noise of one scale to the nodes of two labels, which share calls of Philox."""
     group = scale * PAIRS + first // 2
@@ -88,7 +88,7 @@ def add_noise(nodes, factors, first, last, scale, y0, x0, key, image, sample):
                 nodes[last, a, b] += factors[last] * (byte_sum(w2, w3) - _MEAN)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def byte_sum(v, w):
     """Return the sum of the eight bytes of two words."""
     halves = (v & _EVEN) + ((v >> np.uint32(8)) & _EVEN) + (w & _EVEN) + ((w >> np.uint32(8)) & _EVEN)

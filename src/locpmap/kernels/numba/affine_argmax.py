@@ -1,9 +1,9 @@
 """Numba version of `reference.affine_argmax`."""
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def affine_argmax(probability, slope, offset, labels, counts, inside):
     """Fill labels (S,) and their sums (L,); reads S · L numbers and writes S."""
     counts[:] = 0

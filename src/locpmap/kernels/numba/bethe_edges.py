@@ -4,13 +4,13 @@ The cost per edge is O(L) in a Potts model.
 """
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def bethe_edges(model, messages, beliefs, terms, lo, hi, begin, stop):
     """Fill ``terms[n, i]``, (N, S), with the sum of the terms of all edges whose first end is site i."""
     potts, features, tables = model.potts, model.features, model.tables

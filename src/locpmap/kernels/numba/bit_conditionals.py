@@ -7,16 +7,16 @@ the number of samples in that state.  There are 2^d states, or d + 1 if all weig
 import math
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.bits import count_bits
+from locpmap.kernels.numba.compiling import inlined, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
 
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def bit_conditionals(model, words, n_samples, sums, lo, begin, stop):
     """Add to ``sums`` (n, S, 2) int64 at sites begin..stop; words (n, S).  At most 16 exponentials per site."""
     unary, features, indptr, neighbour, edges = model.unary, model.features, model.indptr, model.neighbour, model.edge
@@ -45,7 +45,7 @@ def bit_conditionals(model, words, n_samples, sums, lo, begin, stop):
                     sums[n, i, 1] += count * np.int64(likely if gap > 0 else other)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def split_by_state(samples, zero, one, n_states, word, weight):
     """Split every state by the label of one more neighbour; the states with its label 1 are appended."""
     for state in range(n_states):
@@ -57,7 +57,7 @@ def split_by_state(samples, zero, one, n_states, word, weight):
         zero[state] += weight
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def split_by_count(samples, zero, one, n_states, word, weight):
     """Split states that are numbers of neighbours with label 1."""
     last = n_states - 1

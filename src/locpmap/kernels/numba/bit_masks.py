@@ -9,8 +9,8 @@ registers, so arrays are flat tables (state, site) and (sample, site).
 import math
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.noise import logistic_word, site_words
 from locpmap.kernels.reference.noise import LOGISTIC
 
@@ -19,7 +19,7 @@ TAME = 300.0  # bound on log-odds whose exponentials can be multiplied without o
 _ONE = np.uint64(1)
 
 
-@njit(error_model="numpy")
+@inner
 def odds_by_state(odds, h, fields, pulls):
     """Compute the odds against label 1 in sixteen states; bit d of a state is the label of neighbour d.
 
@@ -44,7 +44,7 @@ def odds_by_state(odds, h, fields, pulls):
                 odds[state * AT_ONCE + j] = math.exp(-h[j] - field)
 
 
-@njit(error_model="numpy")
+@inner
 def odds_by_count(odds, h, degrees, field, pull):
     """Compute the odds of five states: the number of neighbours with label 1, from 0 to 4.  All weights are equal."""
     for j in range(AT_ONCE):
@@ -55,14 +55,14 @@ def odds_by_count(odds, h, degrees, field, pull):
             odds[at] = odds[at - AT_ONCE] * pull if tame else math.exp((degrees[j] - 2 * count) * field - h[j])
 
 
-@njit(error_model="numpy")
+@inner
 def odds_alone(odds, h, state):
     """Compute the odds against label 1 without neighbours, as an additional state."""
     for j in range(AT_ONCE):
         odds[state * AT_ONCE + j] = math.exp(-h[j])
 
 
-@njit(error_model="numpy")
+@inner
 def thresholds(limits, leads, odds, n_states):
     """Compute integers t and their leading 16 bits: x < t iff the uniform (x + 1/2) / 2^32 is below 1 / (1 + odds)."""
     for k in range(n_states * AT_ONCE):
@@ -71,7 +71,7 @@ def thresholds(limits, leads, odds, n_states):
         leads[k] = np.uint16(min(limit >> np.uint64(16), np.uint64(0xFFFF)))  # for t = 2^32, `look_closer` decides
 
 
-@njit(error_model="numpy")
+@inner
 def draw(draws, noise, sites, count, n_samples):
     """Draw the leading 16 bits of the uniforms of ``count`` sites; a call of Philox serves eight samples."""
     k0, k1, image, first_sample = noise
@@ -85,7 +85,7 @@ def draw(draws, noise, sites, count, n_samples):
                 at += 2 * AT_ONCE
 
 
-@njit(error_model="numpy")
+@inner
 def compare(pieces, close, draws, leads, n_states, n_samples):
     """Compute a mask byte per state, eight samples and site; flag sites with ties of leading bits in ``close``."""
     for j in range(AT_ONCE):
@@ -107,13 +107,13 @@ def compare(pieces, close, draws, leads, n_states, n_samples):
                 close[j] |= np.uint16(near)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def below(x, limit, bit):
     """Return 1 << bit if x is below the limit, else 0."""
     return np.uint16(np.uint16(x < limit) << np.uint16(bit))
 
 
-@njit(error_model="numpy")
+@inner
 def join(masks, first, pieces, joined, count, n_samples):
     """Join mask bytes into masks (S, n_states) for sites first..first + count; ``joined`` is scratch."""
     whole = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - n_samples)
@@ -131,13 +131,13 @@ def join(masks, first, pieces, joined, count, n_samples):
             masks[first + j, state] = joined[j]
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def two(low, high):
     """Join two bytes."""
     return np.uint16(low | np.uint16(high << np.uint16(8)))
 
 
-@njit(error_model="numpy")
+@inner
 def look_closer(masks, draws, limits, leads, noise, site, j, n_samples):
     """Decide by all 32 bits where the leading 16 bits of a uniform of site j equal those of t; masks (n_states,)."""
     k0, k1, image, first_sample = noise

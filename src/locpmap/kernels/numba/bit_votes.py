@@ -1,12 +1,12 @@
 """Numba version of `reference.bit_votes`: counts of the labels of samples packed into words."""
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.numba.bits import count_bits
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def bit_votes(words, n_samples, totals, begin, stop):
     """Add the numbers of samples with label 0 and 1 to ``totals`` (n, S, 2) for sites begin..stop; words (n, S)."""
     for n in range(words.shape[0]):

@@ -3,8 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from locpmap.kernels.numba.compiling import inlined
 
 _ZERO = np.uint64(0)
 _EACH, _GATHER = np.uint64(0x0101010101010101), np.uint64(0x0102040810204080)
@@ -33,7 +35,7 @@ trailing_zeros: Any = intrinsic(_trailing_zeros)
 count_bits: Any = intrinsic(_count_bits)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def bit_mask(flags, begin, n, shift):
     """Collect bit ``shift`` of n bytes into a mask; the bytes are read as words from ``flags[begin]`` on."""
     mask = _ZERO
@@ -43,7 +45,7 @@ def bit_mask(flags, begin, n, shift):
     return mask
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def zero_bytes(x):
     """Return a mask with bit j set if byte j of x is 0."""
     nonzero = ((x & _SEVEN) + _SEVEN) | x | _SEVEN

@@ -9,8 +9,8 @@ block: its joint labellings times its sites and inner edges.
 import math
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.likelihood_inputs import length_type, read_only, rows_of_tables
 
 NO_TABLES = (np.empty(0), (0, 0, 0))
@@ -44,7 +44,7 @@ def block_likelihood(scores, plan, labels, weights, losses, part):
     add_blocks(lengths, given, graph, blocks, scratch, scores.potts, rows, strides, out, part)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out, part):
     """Process the blocks of a part in order."""
     unary, features, labels, weights = given
@@ -133,7 +133,7 @@ def add_blocks(lengths, given, graph, blocks, scratch, potts, rows, strides, out
                         residual[n, sites[first + j], 0, k] = weight * local[j, k]
 
 
-@njit(error_model="numpy")
+@inner
 def eliminate(axis, local, inner, ends, n_inner, true, length):
     """Replace a forest's scores by probabilities; return ``-log p(true)``.
 
@@ -172,7 +172,7 @@ def eliminate(axis, local, inner, ends, n_inner, true, length):
     return loss
 
 
-@njit(error_model="numpy")
+@inner
 def normalise(axis, rows, r):
     """Replace row r of scores by probabilities; return the log-sum-exp of the scores."""
     n_labels = len(axis)
@@ -196,7 +196,7 @@ def normalise(axis, rows, r):
     return top + math.log(total)
 
 
-@njit(error_model="numpy")
+@inner
 def enumerate_block(local, inner, ends, n_inner, true, length, chance, labelling):
     """Replace a block's scores by probabilities by enumeration; return ``-log p(true)``."""
     n_labels = local.shape[1]
@@ -233,7 +233,7 @@ def enumerate_block(local, inner, ends, n_inner, true, length, chance, labelling
     return math.log(total) - score
 
 
-@njit(error_model="numpy")
+@inner
 def count_up(labelling, true, length, n_labels):
     """Advance to the next labelling of the non-void sites; the last site changes fastest.  Wrap around at the end."""
     for j in range(length - 1, -1, -1):

@@ -8,7 +8,6 @@ Scratch: up to 22 words per site, 7 with equal weights.
 """
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.numba.bit_masks import (
     AT_ONCE,
@@ -21,6 +20,7 @@ from locpmap.kernels.numba.bit_masks import (
     odds_by_state,
     thresholds,
 )
+from locpmap.kernels.numba.compiling import allocating, inlined, inner, kernel
 from locpmap.kernels.numba.noise import pick, site_words
 from locpmap.kernels.perturbation import PERTURBED, RANDOM
 from locpmap.kernels.reference.noise import START_BITS
@@ -29,7 +29,7 @@ _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 MOST = 17  # states of a site: sixteen, and one without neighbours for the start
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def climb_bits(climb, n_samples, words):
     """Fill ``words`` (n, S) with samples first_sample (a multiple of 8) and on; return the last changing sweeps."""
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
@@ -115,7 +115,7 @@ def climb_bits(climb, n_samples, words):
     return sweeps
 
 
-@njit(error_model="numpy")
+@inner
 def all_equal(across, along):
     """Return whether all edges of an image have the same weight."""
     weight = first_weight(across, along)
@@ -127,13 +127,13 @@ def all_equal(across, along):
     return True
 
 
-@njit(error_model="numpy")
+@inner
 def first_weight(across, along):
     """Return the weight of the first edge, 0 if there is none."""
     return across[0, 0] if across.size else along[0, 0] if along.size else 0.0
 
 
-@njit(error_model="numpy")
+@allocating
 def framed(weights, temperature, above, beside):
     """Return the log-odds x added by neighbours and ``exp(-2 x)``, padded by a border of 0 and 1."""
     height, width = weights.shape
@@ -146,14 +146,14 @@ def framed(weights, temperature, above, beside):
     return fields, pulls
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def gather(table, j, beside, below, r, c):
     """Write the values of a site's left, right, upper and lower edges into column j."""
     table[j], table[AT_ONCE + j] = beside[r, c], beside[r, c + 1]
     table[2 * AT_ONCE + j], table[3 * AT_ONCE + j] = below[r, c], below[r + 1, c]
 
 
-@njit(error_model="numpy")
+@inner
 def start_word(noise, site):
     """Return the start bits of samples first_sample..first_sample + 64 of one site."""
     k0, k1, image, first_sample = noise
@@ -172,7 +172,7 @@ def start_word(noise, site):
     return result
 
 
-@njit(error_model="numpy")
+@inner
 def half_sweep(y, masks, alike, moved, colour, everywhere, height, width, parity):
     """Visit one colour, skipping rows without changes of the other colour nearby; return the changed samples."""
     stride = width + 2
@@ -194,7 +194,7 @@ def half_sweep(y, masks, alike, moved, colour, everywhere, height, width, parity
     return changed
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def pick_by_count(masks, i, left, right, up, down):
     """Select, per sample, among five masks by the number of neighbours with label 1."""
     sides, verticals = left & right, up & down
@@ -212,7 +212,7 @@ def pick_by_count(masks, i, left, right, up, down):
     )
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def pick_by_state(masks, i, left, right, up, down):
     """Select, per sample, among sixteen masks by the neighbours' labels (left is the lowest bit)."""
     above0, above1 = pick_of_four(masks, i, 0, left, right), pick_of_four(masks, i, 4, left, right)
@@ -220,14 +220,14 @@ def pick_by_state(masks, i, left, right, up, down):
     return either(down, either(up, below1, below0), either(up, above1, above0))
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def pick_of_four(masks, i, k, left, right):
     """Select among four masks by the labels of the left and right neighbours."""
     zero, one = either(left, masks[i, k + 1], masks[i, k]), either(left, masks[i, k + 3], masks[i, k + 2])
     return either(right, one, zero)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def either(which, one, zero):
     """Return the bits of ``one`` where ``which`` is set, and of ``zero`` elsewhere."""
     return zero ^ ((one ^ zero) & which)

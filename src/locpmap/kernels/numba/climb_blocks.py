@@ -9,6 +9,7 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import pick, site_words, uniform
 from locpmap.kernels.numba.perturbing import perturb
@@ -20,7 +21,7 @@ _PLAIN = streams.PLAIN
 improves = njit(error_model="numpy")(reference.improves)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_image, lo, hi, first_sample, labels):
     """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     unary, site_id, potts, features, tables = model.unary, model.site_id, model.potts, model.features, model.tables
@@ -106,7 +107,7 @@ def climb_blocks(model, plan, perturbation, start, given, max_sweeps, first_imag
     return sweeps
 
 
-@njit(error_model="numpy")
+@inner
 def joint_noise(extra, n_states, perturbation, image, sample, site):
     """Fill ``extra`` with the noise of a block's joint labellings."""
     _, amount, k0, k1 = perturbation
@@ -116,7 +117,7 @@ def joint_noise(extra, n_states, perturbation, image, sample, site):
             extra[4 * group + j] = -amount * math.log(-math.log(uniform(pick(words, j))))
 
 
-@njit(error_model="numpy")
+@inner
 def best_joint(local, inside, extra, n_states, block_sites, first, length, y, new):
     """Write the best labelling by enumeration to ``new``; return whether it improves on the current one."""
     inner, ends_of, n_inner = inside
@@ -148,7 +149,7 @@ def best_joint(local, inside, extra, n_states, block_sites, first, length, y, ne
     return improves(top, current)
 
 
-@njit(error_model="numpy")
+@inner
 def best_forest(local, choice, pairwise, tree, y, new):
     """Write the best labelling of a forest to ``new``; return whether it improves on the current one."""
     potts, features, tables, edges, ends, n = pairwise

@@ -12,11 +12,10 @@ Memory: 27 bytes per site, the scores of 13 rows, and the nodes of the fields.
 """
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.numba.add_fields import nodes_of
+from locpmap.kernels.numba.compiling import inlined, inner, kernel
 from locpmap.kernels.numba.field_rows import (
-    UNCOUNTED,
     draw_row,
     random_row,
     row_scratch,
@@ -32,7 +31,6 @@ WAVES = 6  # sweeps of the wavefront
 RING = 2 * WAVES + 1  # rows whose scores are kept
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
 def climb_fields(climb, scores, fields, moves, labels):
     """Fill ``labels`` (n, S, R); ``scores`` are the unaries by row and label, (n, H, L, W).
 
@@ -41,12 +39,24 @@ def climb_fields(climb, scores, fields, moves, labels):
     n_images, n_sites, n_samples = labels.shape
     height, n_labels, width = scores.shape[1:]
     sweeps = np.zeros((n_images, n_samples), np.int32)
-    y, dirty = np.empty(n_sites, np.uint8), np.empty(n_sites, np.uint8)
+    y, dirty, pending = np.empty(n_sites, np.uint8), np.empty(n_sites, np.uint8), np.empty((2, height), np.uint8)
     gaps, words = safe_gaps(n_labels, climb.temperature), np.empty((4, n_sites), np.uint32)
     drawn = (np.empty(n_sites, np.uint8), np.empty(n_sites, scores.dtype), np.empty(n_sites, np.float32), words, gaps)
-    pending = np.empty((2, height), np.uint8)
     kept = np.empty((min(RING, height), n_labels, width), scores.dtype)
+    columns = np.empty(width, np.int64)  # of marked sites
+    rivals = (columns, np.empty(4, np.int64), np.empty(4), np.empty(4), np.empty(4))  # labels, extra weights, bounds
     scratch = row_scratch(n_labels, width, 1 << fields.shift, scores.dtype)
+    climb_images(climb, scores, fields, moves, labels, sweeps, (y, dirty, pending, drawn, kept), scratch, rivals)
+    return sweeps
+
+
+@kernel
+def climb_images(climb, scores, fields, moves, labels, sweeps, state, scratch, rivals):
+    """Climb on every image, sample by sample."""
+    n_images, n_sites, n_samples = labels.shape
+    height, _, width = scores.shape[1:]
+    y, dirty, pending, drawn, kept = state
+    words = drawn[3]
     place = (climb.row, climb.column, climb.full_width, climb.temperature)
     for n in range(n_images):
         edges = climb.right[n if len(climb.right) > 1 else 0], climb.down[n if len(climb.down) > 1 else 0]
@@ -60,14 +70,13 @@ def climb_fields(climb, scores, fields, moves, labels):
             terms = (scores[n], moves.offsets[n, s], nodes, fields.shift, top, left, np.float32(fields.unit))
             site = (y, dirty, pending, drawn, kept, noise, place, edges)
             given = climb.given[n] if climb.start == GIVEN else y
-            sweeps[n, s] = ascend(site, terms, scratch, climb.start, given, climb.max_sweeps)
+            sweeps[n, s] = ascend(site, terms, scratch, rivals, climb.start, given, climb.max_sweeps)
             for i in range(n_sites):
                 labels[n, i, s] = y[i]
-    return sweeps
 
 
-@njit(error_model="numpy")
-def ascend(site, terms, scratch, start, given, max_sweeps):
+@inner
+def ascend(site, terms, scratch, rivals, start, given, max_sweeps):
     """Draw first labels and climb to a local maximum; return the number of the last sweep that changed a label.
 
     The first sweeps move down the image as a wavefront, so that its rows stay in the cache.  While a row is drawn, the
@@ -75,16 +84,14 @@ def ascend(site, terms, scratch, start, given, max_sweeps):
     """
     y, dirty, pending, drawn, kept, noise, place, _ = site
     height, width = pending.shape[1], len(y) // pending.shape[1]
-    columns = np.empty(width, np.int64)  # of marked sites
-    rivals = (columns, np.empty(4, np.int64), np.empty(4), np.empty(4), np.empty(4))  # labels, extra weights, bounds
     dirty[:] = 1
     pending[:] = 1
     last = 0
     for step in range(height + 2 * WAVES):
         if step < height:
             draw_row(drawn, kept[step % len(kept)], terms, noise, place, scratch, step)
-            begin, stop = step * width, (step + 1) * width
-            y[begin:stop] = drawn[0][begin:stop] if start == PERTURBED else given[begin:stop]
+            for i in range(step * width, (step + 1) * width):
+                y[i] = drawn[0][i] if start == PERTURBED else given[i]
             if start == RANDOM:
                 random_row(y, terms, noise, place, step, width)
         if start == PERTURBED and 0 < step <= height:
@@ -106,7 +113,7 @@ def ascend(site, terms, scratch, start, given, max_sweeps):
     return last
 
 
-@njit(error_model="numpy")
+@inner
 def mark_row(y, dirty, r, width):
     """Mark the sites of row r that start with their first label and have a neighbour with another one."""
     begin, stop = r * width, (r + 1) * width
@@ -121,7 +128,7 @@ def mark_row(y, dirty, r, width):
         marks[c] |= mine[c] ^ mine[c - 1]
 
 
-@njit(**UNCOUNTED)
+@inner
 def visit_row(site, rivals, r, colour):
     """Give the marked sites of one colour in row r their best labels; return whether one changed."""
     y, dirty, pending, (first, peak, lead, words, _), kept, noise, place, (right, down) = site
@@ -164,7 +171,7 @@ def visit_row(site, rivals, r, colour):
     return moved
 
 
-@njit(error_model="numpy")
+@inner
 def steepest(own, a, y0, y1, y2, y3, w0, w1, w2, w3, scores, c):
     """Return the best label without noise: own if it is one of several, else the smallest."""
     best, top = np.int64(own), -np.inf
@@ -176,7 +183,7 @@ def steepest(own, a, y0, y1, y2, y3, w0, w1, w2, w3, scores, c):
     return best
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def find_rivals(who, extra, a, y0, y1, y2, y3, w0, w1, w2, w3):
     """List the labels that can beat the first label: labels of neighbours with more support than it has."""
     if y0 == a and y1 == a and y2 == a and y3 == a:

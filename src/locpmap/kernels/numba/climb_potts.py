@@ -8,8 +8,8 @@ those of full red-black sweeps.  Scratch: one word per site, and a few rows.
 """
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.potts_contest import BOUNDS, HOLDERS, VERDICTS, visit_row
 from locpmap.kernels.numba.potts_layout import UNKNOWN, Draw, Field, Scratch, Sites
 from locpmap.kernels.numba.potts_sites import describe_row, start_row
@@ -19,21 +19,30 @@ _ZERO, _ONE, _ALL = np.uint64(0), np.uint64(1), np.uint64(0xFFFFFFFFFFFFFFFF)
 SWEEPS_PER_PASS = 6  # sweeps in one wavefront
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
 def climb_potts(climb, labels):
     """Fill ``labels`` (n, S, R), R <= 64, with first_sample a multiple of 4; return the last changing sweeps (n, R)."""
-    unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
-    row, column, full_width, max_sweeps = climb.row, climb.column, climb.full_width, climb.max_sweeps
     n_images, n_sites, n_lanes = labels.shape
-    n_labels, height, width = unary.shape[2], down.shape[1] + 1, right.shape[2] + 1
+    height, width = climb.down.shape[1] + 1, climb.right.shape[2] + 1
     sweeps = np.zeros((n_images, n_lanes), np.int32)
-    everyone = _ALL >> np.uint64(64 - n_lanes)
-    phases = 2 * SWEEPS_PER_PASS
-    ring = min(phases + 1, height)  # rows described at a time
-    sites, scratch = room(ring * width, n_lanes, n_labels)
+    ring = min(2 * SWEEPS_PER_PASS + 1, height)  # rows described at a time
+    sites, scratch = room(ring * width, n_lanes, climb.unary.shape[2])
     dirty = np.empty(n_sites, np.uint64)  # the lanes in which a site must be visited
     pending = np.empty((2, height), np.bool_)  # whether a row has such sites, per colour
     moved = np.empty(SWEEPS_PER_PASS, np.uint64)  # the lanes changed by each sweep
+    climb_images(climb, labels, sweeps, ring, sites, scratch, (dirty, pending, moved))
+    return sweeps
+
+
+@kernel
+def climb_images(climb, labels, sweeps, ring, sites, scratch, progress):
+    """Climb on every image."""
+    dirty, pending, moved = progress
+    unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
+    row, column, full_width, max_sweeps = climb.row, climb.column, climb.full_width, climb.max_sweeps
+    n_images, _, n_lanes = labels.shape
+    height, width = down.shape[1] + 1, right.shape[2] + 1
+    everyone = _ALL >> np.uint64(64 - n_lanes)
+    phases = 2 * SWEEPS_PER_PASS
     for n in range(n_images):
         beside, below = right[n if len(right) > 1 else 0], down[n if len(down) > 1 else 0]
         field = Field(unary[n], beside, below, 1.0 / climb.temperature)
@@ -78,7 +87,6 @@ def climb_potts(climb, labels):
     return sweeps
 
 
-@njit(error_model="numpy")
 def room(slots, n_lanes, n_labels):
     """Allocate the arrays of the active rows."""
     sites = Sites(
@@ -91,9 +99,9 @@ def room(slots, n_lanes, n_labels):
     )
     bytes_per_lane = 4 if n_labels <= 4 else 8 if n_labels <= 8 else (n_labels + 15) // 16 * 16
     scratch = Scratch(
-        BOUNDS.copy(),
-        HOLDERS.copy(),
-        VERDICTS.copy(),
+        BOUNDS,
+        HOLDERS,
+        VERDICTS,
         np.empty(4),
         np.empty(n_labels),
         np.empty((16, 4), np.uint32),

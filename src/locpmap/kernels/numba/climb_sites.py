@@ -5,13 +5,13 @@ Memory per call: the perturbed unaries of one sample, S·L values.
 """
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.perturbing import perturb
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def climb_sites(model, perturbation, start, given, max_sweeps, first_image, lo, hi, first_sample, labels):
     """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a label, (hi - lo, R)."""
     unary, site_id = model.unary, model.site_id

@@ -6,10 +6,11 @@ import numpy as np
 from numba import njit
 
 from locpmap.kernels.model import UNIT
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def conditionals(model, labels, sums, lo, begin, stop):
     """Add to ``sums`` (n, S, L) int64 at sites begin..stop; consecutive equal samples share one computation."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

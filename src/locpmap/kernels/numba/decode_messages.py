@@ -1,19 +1,19 @@
 """Numba version of `reference.decode_messages`: sequential decoding of max-product messages."""
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import allocating, inner, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def decode_messages(model, order, messages, labels, lo, hi):
     """Fill ``labels`` (N, S) of images lo..hi in the given order; messages (N, 2E, L)."""
     for n in range(lo, hi):
         decode(model, n, model.unary[n], order, messages[n], labels[n])
 
 
-@njit(nogil=True, error_model="numpy")
+@allocating
 def decode(model, n, unary, order, messages, y):
     """Fill ``y`` (S,) for one image; ties go to the smallest label."""
     potts, features, tables = model.potts, model.features, model.tables
@@ -39,7 +39,7 @@ def decode(model, n, unary, order, messages, y):
             y[i] = best_label(unary[i])
 
 
-@njit(error_model="numpy")
+@inner
 def best_label(scores):
     """Return the smallest label of maximum score."""
     best = 0

@@ -1,24 +1,18 @@
 """Rows of the climb with error fields (`climb_fields`): scores, first labels and random starts."""
 
 import math
-from typing import Any
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
 from locpmap.kernels.reference.noise import BITS, LAZY_SITE, START, START_BITS
-
-# Options of functions that allocate no arrays: Numba does not count references to the arrays they use, nor do the
-# functions they call. With counts, a climb takes a fifth longer.
-UNCOUNTED: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}
 
 _INF = np.float32(np.inf)
 _SHIFT = 1.5 * 2.0**52
 _UNSEEN = (BITS + 1) * math.log(2)  # a label this much below the best, plus log L, never comes first
 
 
-@njit(error_model="numpy")
 def row_scratch(n_labels, width, cell, dtype):
     """Allocate the arrays of a row: field, second best scores and best labels; undecided columns and their weights."""
     n = width + 2 * cell
@@ -26,7 +20,7 @@ def row_scratch(n_labels, width, cell, dtype):
     return row, (np.empty(n, np.int32), np.empty((n_labels, n)), np.empty(n))
 
 
-@njit(error_model="numpy")
+@inner
 def site_noise(words, noise, place, width):
     """Fill ``words`` (4, S) with the random words of the stream LAZY_SITE at every site, for four samples."""
     k0, k1, image, sample = noise
@@ -40,20 +34,16 @@ def site_noise(words, noise, place, width):
             )
 
 
-@njit(error_model="numpy")
 def safe_gaps(n_labels, temperature):
     """Return by leading byte of the uniform: a lead of the best label with which it comes first in any case, (256,)."""
-    gaps = np.empty(256, np.float32)
-    for byte in range(255):
-        above = (byte + 1) / 256
-        gaps[byte] = temperature * (math.log((n_labels - 1) * above / (1 - above)) + 1e-3)
-    gaps[255] = temperature * (_UNSEEN + math.log(n_labels))
     if n_labels == 2:  # their noise has another uniform, of 32 bits
-        gaps[:] = temperature * 33 * math.log(2)
-    return gaps
+        return np.full(256, temperature * 33 * math.log(2), np.float32)
+    above = np.arange(1, 256) / 256
+    gaps = np.append(np.log((n_labels - 1) * above / (1 - above)) + 1e-3, _UNSEEN + math.log(n_labels))
+    return (temperature * gaps).astype(np.float32)
 
 
-@njit(**UNCOUNTED)
+@inner
 def draw_row(drawn, scores, terms, noise, place, scratch, r):
     """Fill the first label of a row's sites, the largest score and its lead over the second."""
     first, peak, lead, words, gaps = drawn
@@ -83,7 +73,7 @@ def draw_row(drawn, scores, terms, noise, place, scratch, r):
         found[c] = invert(weights, j, label[c], uniform(mine[c]) * totals[j])
 
 
-@njit(**UNCOUNTED)
+@inner
 def score_row(scores, best, terms, scratch, r):
     """Fill the scores of a row (L, W), the best of them, and in ``scratch`` the best labels and second best scores."""
     by_label, offsets, nodes, shift, top, left, unit = terms
@@ -99,7 +89,7 @@ def score_row(scores, best, terms, scratch, r):
             follow(scores[k], best, second, label, by_label[r, k], values, offsets[k], unit, k)
 
 
-@njit(error_model="numpy")
+@inner
 def follow(mine, best, second, label, unaries, values, offset, unit, k):
     """Compute the scores of label k in a part of a row; update the best label, its score and the second best score."""
     k = np.int32(k)
@@ -114,14 +104,14 @@ def follow(mine, best, second, label, unaries, values, offset, unit, k):
         best[c] = score if better else before
 
 
-@njit(error_model="numpy")
+@inner
 def of_two(scores, c, noise, site, temperature):
     """Return the first of two labels at column c."""
     u = (np.float64(logistic_word(noise[0], noise[1], noise[2], noise[3], site)) + 0.5) * 2.0**-32
     return np.float64(scores[1, c]) - scores[0, c] > temperature * math.log(u / (1 - u))
 
 
-@njit(error_model="numpy")
+@inner
 def weigh(weights, totals, scores, best, columns, inverse):
     """Fill ``exp((score - best) · inverse)`` of every label in some columns, and the sums over labels."""
     totals[: len(columns)] = 0
@@ -136,7 +126,7 @@ def weigh(weights, totals, scores, best, columns, inverse):
             totals[j] += value
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def exp(x):
     """Return ``exp(x)`` for x <= 0, to 1e-14, and 1e-304 below -700; without calls, so that loops vectorise."""
     x = max(x, -700.0)
@@ -149,7 +139,7 @@ def exp(x):
     return series * np.int64((np.float64(shifted).view(np.int64) + 1023) << 52).view(np.float64)
 
 
-@njit(error_model="numpy")
+@inner
 def invert(weights, j, best, u):
     """Return the label whose part of the cumulative distribution holds u, the best label's being the first."""
     cumulative, last = 1.0, np.int64(best)
@@ -162,7 +152,7 @@ def invert(weights, j, best, u):
     return last
 
 
-@njit(error_model="numpy")
+@inner
 def spread(field, nodes, r, width, shift, top, left):
     """Interpolate a label's nodes in row r, from a corner of the cells; return the position of the first column."""
     cell = np.int32(1 << shift)
@@ -175,7 +165,7 @@ def spread(field, nodes, r, width, shift, top, left):
     return begin
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def fill(field, upper, lower, down, count, cell):
     """Interpolate between two rows of nodes."""
     first = (cell - down) * upper[0] + down * lower[0]
@@ -187,7 +177,7 @@ def fill(field, upper, lower, down, count, cell):
         first = second
 
 
-@njit(error_model="numpy")
+@inner
 def random_row(y, terms, noise, place, r, width):
     """Fill row r of ``y`` with a uniformly random allowed label per site."""
     by_label, offsets = terms[0][r], terms[1]

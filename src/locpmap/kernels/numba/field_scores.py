@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.field_rows import exp
 from locpmap.kernels.numba.noise import joined, logistic_word, pick, site_words
 from locpmap.kernels.reference.noise import LAZY_CLOCK
@@ -23,7 +23,7 @@ BOUNDS = _bounds()
 _SPAN = float(BOUNDS.max() - BOUNDS.min())  # a wait and a clock differ by at most this, in logarithms
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def leader(who, extra, low, high, n, a, scores, c, lead, peak, word, noise, site, temperature):
     """Return the best of the first label a and n rivals, or -1 if bounds of their scores do not decide.
 
@@ -59,7 +59,7 @@ def leader(who, extra, low, high, n, a, scores, c, lead, peak, word, noise, site
     return best
 
 
-@njit(error_model="numpy")
+@inner
 def best_label(who, extra, high, n, a, own, scores, c, peak, word, noise, site, temperature):
     """Return the best of the first label and the rivals that bounds do not exclude; own if it is one of several."""
     best, score = np.int64(a), perturbed(a, a, scores, c, peak, word, noise, site, temperature)
@@ -71,7 +71,7 @@ def best_label(who, extra, high, n, a, own, scores, c, peak, word, noise, site, 
     return best
 
 
-@njit(error_model="numpy")
+@inner
 def perturbed(k, a, scores, c, peak, word, noise, site, temperature):
     """Return the perturbed score of label k at a site with first label a, relative to the sum over labels."""
     n_labels, score = len(scores), np.float64(scores[k, c])
@@ -91,7 +91,7 @@ def perturbed(k, a, scores, c, peak, word, noise, site, temperature):
     return -temperature * clock
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def wait_byte(k, n_labels, noise, site):
     """Return the leading byte of the wait of label k, as in `reference.lazy_bytes`."""
     k0, k1, image, sample = noise

@@ -1,13 +1,13 @@
 """Numba version of `reference.forest_log_partitions`: log Z of spanning forests.  Memory per call: S·L values."""
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send_table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi, begin, stop):
     """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

@@ -3,15 +3,15 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.model import CONDITIONAL, VOTES
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.noise import site_words, uniform
 from locpmap.kernels.reference.noise import CHAIN
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, lo, hi, begin, stop):
     """Update images lo..hi at positions begin..stop of the model's order; labels (N, S), totals (N, S, L)."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

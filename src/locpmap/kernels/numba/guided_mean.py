@@ -1,12 +1,12 @@
 """Numba version of `reference.guided_mean`: means over pixels of similar colour, a row at a time."""
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.softmax_rows import exponentials
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
     """Fill rows begin..stop of ``out`` (H, W, K); O(K + C) per pixel and step, in loops over columns that vectorise."""
     height, n_labels, width = values.shape
@@ -14,7 +14,9 @@ def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
     total = np.empty((n_labels, width), values.dtype)
     weights, weight = np.empty(width, values.dtype), np.empty(width, values.dtype)
     for row in range(begin, stop):
-        total[:] = values[row]
+        for k in range(n_labels):
+            for column in range(width):
+                total[k, column] = values[row, k, column]
         weights[:] = values.dtype.type(1)
         for n in range(len(steps)):
             there, right = row + steps[n, 0], steps[n, 1]
@@ -38,7 +40,7 @@ def guided_mean(values, image, counted, steps, sharpness, out, begin, stop):
                 out[row, column, k] = total[k, column] / weights[column]
 
 
-@njit(error_model="numpy")
+@inner
 def add_squares(out, a, b):
     """Add ``(a - b)²`` to ``out``, over the length of ``out``."""
     for i in range(len(out)):
@@ -46,7 +48,7 @@ def add_squares(out, a, b):
         out[i] += apart * apart
 
 
-@njit(error_model="numpy")
+@inner
 def add_product(out, a, b):
     """Add ``a · b`` to ``out``, over the length of ``a``."""
     for i in range(len(a)):

@@ -1,9 +1,9 @@
 """Numba version of `reference.label_masses`."""
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def label_masses(probability, masses):
     """Fill masses (L, B); reads S · L numbers once."""
     masses[:] = 0

@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from numba import njit
+
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def log_beliefs(model, messages, rho, beliefs, normalisers, lo, hi, begin, stop):
     """Fill ``beliefs`` (N, S, L) and ``normalisers`` (N, S), the constants subtracted from the log beliefs."""
     unary, order, indptr, edge = model.unary, model.order, model.indptr, model.edge

@@ -1,14 +1,14 @@
 """Numba version of `reference.mean_field`.  A visit reads (degree + 2)·L values, a skipped site one byte."""
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.softmax_rows import softmax
 from locpmap.kernels.reference.mean_field import FORBIDDEN
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
     """Update images lo..hi at positions begin..stop of the model's order; beliefs (N, S, L)."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

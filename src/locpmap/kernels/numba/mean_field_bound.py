@@ -2,12 +2,11 @@
 
 import math
 
-from numba import njit
-
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def mean_field_bound(model, beliefs, terms, lo, hi, begin, stop):
     """Fill ``terms`` (N, S): each site's own term plus those of the edges whose first end it is."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

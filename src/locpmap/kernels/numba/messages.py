@@ -5,20 +5,21 @@ import math
 import numpy as np
 from numba import njit
 
+from locpmap.kernels.numba.compiling import inner
 from locpmap.kernels.numba.edge_scores import table_score
 
 _inf = np.inf
 _FAR = 500.0  # exp(-weight) is a normal number for Potts weights up to this
 
 
-@njit(error_model="numpy")
+@inner
 def log_add(a, b):
     """Return ``log(exp a + exp b)``."""
     high, low = max(a, b), min(a, b)
     return high if low == -_inf else high + math.log1p(math.exp(low - high))
 
 
-@njit(error_model="numpy")
+@inner
 def log_sum(row):
     """Return ``log Σ exp row``; -inf if every entry is -inf."""
     top = row[0]
@@ -40,7 +41,7 @@ def fill_table(table, features, tables, n, edge, end, scale):
             table[a, b] = scale * table_score(features, tables, n, edge, end, a, b)
 
 
-@njit(error_model="numpy")
+@inner
 def send_table(out, cavity, table, maximise):
     """Compute the message of a cavity through a table; return the constant subtracted to normalise it."""
     shift = -_inf
@@ -114,7 +115,7 @@ def send_potts(out, cavity, weight, maximise):
     return top + total + shift
 
 
-@njit(error_model="numpy")
+@inner
 def mix(old, fresh, damping, maximise):
     """Return a damped entry of a message; -inf is not damped."""
     if fresh == -_inf or old == -_inf:

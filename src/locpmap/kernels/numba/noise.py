@@ -5,8 +5,8 @@ cache of compiled kernels after changes to this file.
 """
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.reference.noise import BITS, LAZY_FINE, LOGISTIC, LOGISTIC_FINE
 
 _LOW = np.uint64(0xFFFFFFFF)
@@ -15,7 +15,7 @@ _M0, _M1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _W0, _W1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def philox(c0, c1, c2, c3, k0, k1):
     """Return four 32-bit words: ten rounds of Philox-4x32 on one counter."""
     # The upper halves of these 64-bit variables are 0, so every product compiles to one 32x32 -> 64 multiplication.
@@ -29,7 +29,7 @@ def philox(c0, c1, c2, c3, k0, k1):
     return np.uint32(c0), np.uint32(c1), np.uint32(c2), np.uint32(c3)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def site_words(k0, k1, stream, image, sample, site, group):
     """Return the four words of (stream, image, sample, site, group), packed as in `reference.noise`."""
     site = np.uint64(site)
@@ -37,20 +37,20 @@ def site_words(k0, k1, stream, image, sample, site, group):
     return philox(site, c1, sample, np.int64(image) + (np.int64(stream) << 28), k0, k1)
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def pick(words, j):
     """Return word j of four."""
     low, high = (words[1], words[3]) if j & 1 else (words[0], words[2])
     return high if j & 2 else low
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def uniform(word):
     """Convert a 32-bit word to a float64 strictly inside (0, 1), which is exact in float32 too."""
     return (np.float64(np.uint32(word) >> np.uint32(32 - BITS)) + 0.5) * 2.0**-BITS
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def joined(coarse, m, noise, site):
     """Return the uniform of a leading byte and the 24 bits of fine noise number m."""
     k0, k1, image, sample = noise
@@ -58,7 +58,7 @@ def joined(coarse, m, noise, site):
     return (np.float64(coarse) * 2.0**24 + np.float64(fine >> np.uint32(8)) + 0.5) * 2.0**-32
 
 
-@njit(error_model="numpy")
+@inner
 def logistic_word(k0, k1, image, sample, site):
     """Return the 32 bits x of a logistic variate's uniform ``(x + 1/2) / 2^32``."""
     j, shift = sample >> 1 & 3, np.uint32(16 * (sample & 1))

@@ -4,8 +4,8 @@ Cost per edge and sample: two additions for Potts weights, ``2 · F · L`` multi
 """
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.likelihood_inputs import length_type, read_only
 
 NO_BLOCKS = np.empty(0, np.int32)
@@ -25,7 +25,7 @@ def pair_gradient(scores, samples, residual, block_of, gradient, part):
         table_edges(given, gradient, part)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def potts_edges(given, gradient, part):
     """Add the derivatives in Potts weights: the residual of each end at the label of the other end."""
     edges, _, _, samples, residual, blocks = given
@@ -44,7 +44,7 @@ def potts_edges(given, gradient, part):
             gradient[n, e] += total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def two_labels(features_axis, given, gradient, part):
     """Add the derivatives in shared tables for two labels and one sample, where a site's residuals are r and -r."""
     edges, group, features, samples, residual, blocks = given
@@ -79,7 +79,7 @@ def two_labels(features_axis, given, gradient, part):
                 gradient[0, g, f, label, 1] += back
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def table_edges(given, gradient, part):
     """Add the derivatives in tables for any number of labels and samples."""
     edges, group, features, samples, residual, blocks = given

@@ -1,10 +1,11 @@
 """Numba version of `reference.pass_linear`: sum-product in the linear domain, without exponentials or logarithms."""
 
 import numpy as np
-from numba import njit
+
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def pass_linear(model, order, messages, dirty, linear, weights, couplings, damping, tolerance, lo, hi, begin, stop):
     """Visit positions begin..stop of ``order`` in the images of lo..hi that are in the linear domain."""
     potts, indptr, neighbour = model.potts, model.indptr, model.neighbour

@@ -1,13 +1,13 @@
 """Numba version of `reference.pass_messages`: log domain.  A sweep reads and writes 2E·L values of 8 bytes."""
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import allocating, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_table
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop):
     """Visit positions begin..stop of ``order`` in images lo..hi, except images in the linear domain."""
     for n in range(lo, hi):
@@ -16,7 +16,7 @@ def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping,
             visit(model, n, model.unary[n], sites, messages[n], dirty[n], rho, maximise, damping, tolerance)
 
 
-@njit(nogil=True, error_model="numpy")
+@allocating
 def visit(model, n, unary, sites, messages, dirty, rho, maximise, damping, tolerance):
     """Update outgoing messages (2E, L) of the dirty sites of one image; return the number of changed messages."""
     potts, features, tables = model.potts, model.features, model.tables

@@ -1,15 +1,15 @@
 """Numba version of `reference.perturb_and_max_product`.  Memory per call: one sample's messages, 2E·L values."""
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.model import UNVISITED
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.decode_messages import decode
 from locpmap.kernels.numba.pass_messages import visit
 from locpmap.kernels.numba.perturbing import perturb_unaries
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def perturb_and_max_product(model, perturbation, orders, limits, first_image, lo, hi, first_sample, labels):
     """Fill ``labels`` (hi - lo, S, R); return the number of the last sweep that changed a message, (hi - lo, R)."""
     (order, decode_order), (damping, undamped, tolerance, max_sweeps) = orders, limits

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inner
 from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
 from locpmap.kernels.perturbation import DROP, LOGISTIC, PERTURBED, PLAIN, RANDOM
 from locpmap.kernels.reference import noise as streams
@@ -13,7 +13,7 @@ _PLAIN, _DROP = streams.PLAIN, streams.DROP
 _START, _START_BITS = streams.START, streams.START_BITS
 
 
-@njit(error_model="numpy")
+@inner
 def perturb(noisy, y, unary, n, perturbation, start, given, image, sample, site_id):
     """Fill the perturbed unaries ``noisy`` (S, L) and start labels ``y`` (S,) of one sample of image n."""
     perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id)
@@ -30,7 +30,7 @@ def perturb(noisy, y, unary, n, perturbation, start, given, image, sample, site_
             y[i] = given[n, i]
 
 
-@njit(error_model="numpy")
+@inner
 def perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id):
     """Fill ``noisy`` with the perturbed unaries of every site."""
     scheme, amount, k0, k1 = perturbation
@@ -51,7 +51,7 @@ def perturb_unaries(noisy, unary, n, perturbation, image, sample, site_id):
                 noisy[i, k] = 0 if noisy[i, k] > -np.inf else noisy[i, k]
 
 
-@njit(error_model="numpy")
+@inner
 def random_labels(y, unary, n, perturbation, image, sample, site_id):
     """Fill ``y`` with a uniformly random allowed label per site."""
     scheme, _, k0, k1 = perturbation

@@ -15,9 +15,9 @@ previous one left undecided:
 import math
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.numba.bits import bit_mask, trailing_zeros, zero_bytes
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.noise import joined, site_words
 from locpmap.kernels.reference.noise import LAZY_CLOCK
 
@@ -65,13 +65,13 @@ def _verdicts():
 BOUNDS, HOLDERS, VERDICTS = _bounds(), _holders(), _verdicts()
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def bit(flag, n):
     """Return a flag as bit n of a byte."""
     return np.uint8(np.uint8(flag) << np.uint8(n))
 
 
-@njit(error_model="numpy")
+@inner
 def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
     """Visit the sites of one colour in row r (every second from column c0); return the changed lanes."""
     first, tick, _, inverse_p, pull, safe = sites
@@ -180,7 +180,7 @@ def visit_row(field, draw, sites, scratch, y, dirty, r, slot0, site0, c0):
     return moved
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def judge(rivals, code, n):
     """Run stage 2 for n lanes, without branches so that it vectorises; clocks are in units of the first label's.
 
@@ -207,7 +207,7 @@ def judge(rivals, code, n):
         code[j] = near | np.uint32(rest << np.uint32(4)) | np.uint32(ahead << np.uint32(5))
 
 
-@njit(error_model="numpy")
+@inner
 def settle(field, draw, sites, clocks, packed, i, slot, r, c, site, lane, offset):
     """Run stage 3 for one lane, whose leading bytes begin at ``clocks[offset]``; return the winning label."""
     unary, right, down, inverse_temperature = field

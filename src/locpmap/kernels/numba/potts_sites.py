@@ -3,9 +3,9 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from locpmap.kernels.numba.bits import bit_mask, trailing_zeros
+from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.noise import site_words, uniform
 from locpmap.kernels.numba.potts_layout import UNKNOWN
 from locpmap.kernels.perturbation import GIVEN, PERTURBED
@@ -17,7 +17,7 @@ _32 = np.uint64(32)
 STRONG = 60.0  # sites whose weights sum to more are decided in double precision
 
 
-@njit(forceinline=True, error_model="numpy")
+@inlined
 def exponential(x):
     """Return exp(max(x, -700)) for x <= 0, with relative error 1e-11 and without branches, so that loops vectorise."""
     x = max(x, -700.0)
@@ -29,7 +29,7 @@ def exponential(x):
     return series * np.int64((np.int64(n) + 1023) << 52).view(np.float64)
 
 
-@njit(error_model="numpy")
+@inner
 def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
     """Describe the marked sites of row r: every second one from column c0, or all of them if ``both``."""
     unary, right, down, inverse_temperature = field
@@ -104,7 +104,7 @@ def describe_row(field, draw, sites, scratch, dirty, r, slot0, site0, c0, both):
             first[slot, lane] = k
 
 
-@njit(error_model="numpy")
+@inner
 def start_row(field, draw, sites, scratch, y, start, given, n, r, slot0, site0, skipped):
     """Write the start labels of row r; random ones are not drawn at columns of parity ``skipped`` (2: none)."""
     unary = field.unary

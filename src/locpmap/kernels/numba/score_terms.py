@@ -1,11 +1,10 @@
 """Numba version of `reference.score_terms`: the score of a labelling as terms of sites."""
 
-from numba import njit
-
+from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def score_terms(model, labels, terms, lo, hi, begin, stop):
     """Fill ``terms`` (N, S) with each site's unary score plus the scores of the edges whose first end it is."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables

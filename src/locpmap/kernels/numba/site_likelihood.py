@@ -6,8 +6,8 @@ Cost per site: ``M · degree · F · L`` multiplications and ``M · L`` exponent
 import math
 
 import numpy as np
-from numba import njit
 
+from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.likelihood_inputs import length_type, read_only, rows_of_tables
 
 
@@ -36,7 +36,7 @@ def edges_of(scores, begin, stop):
     return scores.edge[slots][once].astype(np.int64)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residual, part):
     """Handle two labels and one sample: a logistic regression on the difference of the two labels' scores.
 
@@ -103,7 +103,7 @@ def two_labels(features_axis, given, ends_of_edges, rows, strides, value, residu
             pulls[two * here + one] = pull
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def any_sites(given, graph, rows, strides, value, residual, part):
     """Handle any number of labels and samples; ``rows`` is None if the model is Potts."""
     unary, features, labels, samples, weights = given
@@ -142,7 +142,7 @@ def any_sites(given, graph, rows, strides, value, residual, part):
             value[n, i] = conditional(local, labels[n, i], weight, log_true, residual, n, i)
 
 
-@njit(error_model="numpy")
+@inner
 def conditional(local, true, weight, log_true, residual, n, i):
     """Return the loss of a site from its local scores (M, L), which are overwritten; write its residual."""
     n_samples, n_labels = local.shape

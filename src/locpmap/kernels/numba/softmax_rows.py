@@ -7,8 +7,10 @@ Double precision uses ``math.exp``.  Single precision uses a polynomial that vec
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from locpmap.kernels.numba.compiling import inner, kernel
 
 _f = np.float32
 _LOG2_E, _LN2_HIGH, _LN2_LOW = _f(1.44269504), _f(0.693359375), _f(-2.12194440e-4)
@@ -21,7 +23,7 @@ BLOCK = 64  # rows
 _ONE, _BIAS, _MANTISSA = _f(1), np.int32(127), np.int32(23)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def softmax_rows(scores, out):
     """Fill ``out`` (S, L) with the softmax of each row of scores (S, L); with 0 where all scores are -inf.
 
@@ -56,7 +58,7 @@ def softmax_rows(scores, out):
                 out[begin + i, k] = block[k, i] * total[i]
 
 
-@njit(error_model="numpy")
+@inner
 def softmax(row):
     """Replace scores (L,) by ``exp(score) / Σ exp(score)``; at least one must be above -inf."""
     top = row[0]

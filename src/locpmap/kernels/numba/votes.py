@@ -1,9 +1,9 @@
 """Numba version of `reference.votes`: the number of samples with each label, per site."""
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def votes(labels, totals, begin, stop):
     """Add one to ``totals[n, i, labels[n, i, s]]`` for sites begin..stop; labels (n, S, R), totals (n, S, L)."""
     n_samples = labels.shape[2]

@@ -1,0 +1,65 @@
+"""Progress while Numba compiles kernels, which takes seconds the first time on a machine."""
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+PATIENCE = 1.0  # seconds before anything is shown
+WIDTH = 60  # of the line
+
+
+def on_terminal(text: str) -> None:
+    """Replace the line on standard error, if that is a terminal or a notebook; an empty text clears it."""
+    with suppress(OSError, ValueError):  # a closed stream must not end the run
+        if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+            sys.stderr.write(f"\r{text:{WIDTH}}" if text else f"\r{'':{WIDTH}}\r")
+            sys.stderr.flush()
+
+
+@dataclass
+class CompileProgress:
+    """The functions compiled so far of those that a kernel calls, weighted by the size of their bytecode."""
+
+    show: Callable[[str], None] = on_terminal  # the command line shows the text in its progress bar
+    waiting: dict[Any, int] = field(default_factory=dict)  # weights of functions that are not compiled yet
+    total: int = 0
+    depth: int = 0
+    started: float = 0.0
+    shown: bool = False
+
+    def begin(self, function: Any) -> None:
+        """Note that a function is being compiled; the outermost one is a kernel."""
+        if self.depth == 0:
+            self.waiting = {one: len(one.py_func.__code__.co_code) for one in called_by(function)}
+            self.total, self.started = sum(self.waiting.values()), time.monotonic()
+        self.depth += 1
+
+    def end(self, function: Any) -> None:
+        """Note that a function is compiled."""
+        self.depth -= 1
+        self.waiting.pop(function, None)
+        seconds, left = time.monotonic() - self.started, sum(self.waiting.values())
+        if self.depth == 0:
+            if self.shown:
+                self.show("")
+            self.shown = False
+        elif seconds > PATIENCE and left < self.total:
+            remaining = seconds * left / (self.total - left)
+            self.show(f"compiling kernels (once per machine), about {remaining:.0f} s left")
+            self.shown = True
+
+
+def called_by(function: Any, found: set[Any] | None = None) -> set[Any]:
+    """Return a compiled function and those that it calls, directly or not."""
+    found = set() if found is None else found
+    if hasattr(function, "py_func") and function not in found:
+        found.add(function)
+        for name in function.py_func.__code__.co_names:
+            called_by(function.py_func.__globals__.get(name), found)
+    return found
+
+
+progress = CompileProgress()

@@ -1,0 +1,81 @@
+"""Progress while kernels compile."""
+
+import io
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from locpmap.kernels import compile_progress
+from locpmap.kernels.compile_progress import CompileProgress, called_by, on_terminal
+from locpmap.kernels.numba import climb_fields, climb_potts, noise, potts_contest
+
+
+class Clock:
+    """Seconds that a test sets."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def function(size: int, **calls: Any) -> Any:
+    """Return an object like Numba's functions, with bytecode of ``size`` and functions that it calls."""
+    code = SimpleNamespace(co_code=b"x" * size, co_names=tuple(calls))
+    return Function(SimpleNamespace(__code__=code, __globals__=calls))
+
+
+class Function:
+    """Stand-in for a function that Numba compiles."""
+
+    def __init__(self, py_func: Any) -> None:
+        self.py_func = py_func
+
+
+def test_remaining_time_follows_the_share_of_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, shown = Clock(), list[str]()
+    monkeypatch.setattr(compile_progress, "time", clock)
+    leaf, other = function(30), function(20)
+    kernel = function(50, leaf=leaf, other=other)
+    progress = CompileProgress(shown.append)
+    progress.begin(kernel)
+    progress.begin(leaf)
+    clock.now = 6.0
+    progress.end(leaf)
+    progress.begin(other)
+    clock.now = 10.0
+    progress.end(other)
+    progress.begin(other)  # compiled again, for other types: no new progress
+    progress.end(other)
+    progress.end(kernel)
+    lines = [f"compiling kernels (once per machine), about {seconds} s left" for seconds in (14, 10, 10)]
+    assert shown == [*lines, ""]
+
+
+def test_quick_compilations_show_nothing() -> None:
+    shown = list[str]()
+    progress = CompileProgress(shown.append)
+    kernel = function(10, leaf=function(10))
+    progress.begin(kernel)
+    progress.begin(kernel.py_func.__globals__["leaf"])
+    progress.end(kernel.py_func.__globals__["leaf"])
+    progress.end(kernel)
+    assert shown == []
+
+
+def test_functions_that_a_kernel_calls_are_found() -> None:
+    found = called_by(climb_potts.climb_images)
+    assert {potts_contest.visit_row, potts_contest.settle, noise.philox} <= found
+    assert climb_fields.ascend not in found
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_terminals_get_the_line(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr("sys.stderr", stream)
+    on_terminal("compiling")
+    on_terminal("")
+    assert stream.getvalue().strip() == ("compiling" if terminal else "")
+    assert stream.getvalue().endswith("\r") == terminal
