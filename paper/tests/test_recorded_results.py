@@ -1,4 +1,4 @@
-"""Numbers in the README agree with the recorded runs."""
+"""Numbers in paper/README.md agree with the recorded runs."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def over_seeds(name: str, level: str, model: str, what: str = "mean_iou") -> dic
 
 
 def readme_row(begins: str) -> list[list[str]]:
-    """Return the numbers in the cells of a row of the README's table."""
-    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
+    """Return the numbers in the cells of a row of the table in paper/README.md."""
+    line = next(line for line in (ROOT / "paper/README.md").read_text().splitlines() if line.startswith(f"| {begins}"))
     return [re.findall(r"\d*\.\d+", cell) for cell in line.split("|")[2:-1]]
 
 
