@@ -23,7 +23,7 @@ DECISIONS = sorted((DOCS / "decisions").glob("*.md"))
 PAGES = sorted(DOCS.glob("*.md")) + DECISIONS
 GALLERY = sorted((DOCS / "gallery").glob("plot_*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text("utf-8"))]
+WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text("utf-8")) and page.stem != "recipes"]  # test_recipes
 OPTIONAL = ("torch", "dask", "sklearn")
 CLAIMS = {  # what the text of a page states about its examples, checked after the last block
     "getting-started": "(result.labels == truth).mean() > (logits.argmax(axis=-1) == truth).mean()",
