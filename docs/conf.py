@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: its threads slow down small fits
@@ -24,10 +25,23 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "sphinxext.opengraph",
 ]
 exclude_patterns = ["_build", "_templates", "gallery"]
 templates_path = ["_templates"]
+
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+# The preview that other sites show for a link to a page.
+ogp_site_url = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Documentation"]
+ogp_image = "_static/social-card.png"
+ogp_image_alt = "A photograph, the labels of a network, and the refined labels"
+ogp_social_cards = {"enable": False}
 
 myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 4
@@ -64,6 +78,7 @@ sphinx_gallery_conf = {
 
 html_theme = "furo"
 html_title = "locpmap"
+html_logo = html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
 html_css_files = ["calm.css"]
 html_show_sphinx = False
