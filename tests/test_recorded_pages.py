@@ -31,6 +31,8 @@ def test_readme_has_the_numbers_of_the_records() -> None:
         "`lp.refine`": "lp.refine: IoU per image",
     }
     names = ("stanford", "msrc", "nuclei", "silhouettes")
+    alone = [decided[name]["rows"]["network: argmax"]["values"]["IoU per image"] for name in names]
+    assert f"most probable labels | {' | '.join(f'{value:.3f}'[1:] for value in alone)} |" in readme
     for begins, row in rows.items():
         gains = [decided[name]["rows"][row]["gains"]["IoU per image"] for name in names]
         shown = [f"{gain:+.3f} ± {error:.3f}".replace("0.", ".").replace("-", "−") for gain, error in gains]
