@@ -62,6 +62,6 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     gain, error = cells["stanford-pyramid-1"]["methods"][methods.DEFAULT]["gains"]["ECE"]
     assert f"{gain:.4f} ± {error:.4f}" in page.PAGE.read_text()
     readme = (ROOT / "README.md").read_text().replace("\n", " ").replace("  ", " ")
-    assert "improves the mean IoU of 10 and the likelihood of 11, and makes neither worse" in readme
+    assert "mean IoU (intersection over union) of 10 and the likelihood of 11, and makes neither worse" in readme
     better, _, worse = page.counts(cells, methods.TUNED, "IoU")
     assert f"tuned on held-out images, improves the mean IoU of {better} and makes that of {worse} worse" in readme
