@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tomllib
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: its threads slow down small fits
@@ -37,8 +36,7 @@ templates_path = ["_templates"]
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
-# The preview that other sites show for a link to a page.
-ogp_site_url = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Documentation"]
+# The preview that other sites show for a link to a page; publishing sets its address: -D ogp_site_url=ADDRESS.
 ogp_image = "_static/social-card.png"
 ogp_image_alt = "A photograph, the labels of a network, and the refined labels"
 ogp_social_cards = {"enable": False}

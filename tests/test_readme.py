@@ -1,9 +1,8 @@
-"""The README is short, its Python blocks run unchanged, in order and in one session, and its links work everywhere."""
+"""The README is short, its Python blocks run unchanged, in order and in one sessionand its links resolve."""
 
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +48,3 @@ def test_links_resolve() -> None:
         assert (ROOT / path).is_file(), target
         headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text("utf-8"), flags=re.MULTILINE) if anchor else []
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
-
-
-def test_links_of_the_package_index_are_absolute() -> None:
-    """Apply the substitutions that the build applies to the README."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-    source, published = settings["project"]["urls"]["Source"], README
-    for rule in settings["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
-        published = re.sub(rule["pattern"], rule["replacement"], published)
-    targets = LINK.findall(published)
-    assert len(targets) == len(LINK.findall(README))
-    raw = source.replace("github.com", "raw.githubusercontent.com")
-    assert all(target.startswith((f"{source}/blob/main/", f"{raw}/main/docs/figures/")) for target in targets)
-    assert f"]({raw}/main/docs/figures/photograph.png)" in published
-    assert f"]({source}/blob/main/docs/arena.md)" in published
