@@ -1,4 +1,4 @@
-"""The README is short, its Python blocks run unchanged, in order and in one sessionand its links resolve."""
+"""The README is short, its Python blocks run unchanged, in order and in one session, and its links resolve."""
 
 from __future__ import annotations
 
