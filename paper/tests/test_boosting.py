@@ -73,9 +73,9 @@ class Note:
 
     def __init__(self, stop: str = "") -> None:
         self.stop, self.titles, self.steps = stop, [""], [(0, 0)]
-        self.stages = [(0, 0)]
+        self.stages = [(0.0, 0.0)]
 
-    def stage(self, done: int, total: int, title: str) -> None:
+    def stage(self, done: float, total: float, title: str, cost: float = 1.0) -> None:
         self.titles.append(title)
         self.stages.append((done, total))
 

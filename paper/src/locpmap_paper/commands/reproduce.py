@@ -17,6 +17,8 @@ from locpmap_paper.commands.data import fetch_with_bar
 
 N_BEST = 5  # decoders per model in the final table
 MAX_SEEDS = 1000
+REPORT_SECONDS = 5.0  # rough duration
+KNOWN = 10.0  # seconds of measured speed that count as much as the expected durations
 FOR_DECODERS = timedelta(days=7)  # timeout of the other processes while the first one decodes
 
 
@@ -29,6 +31,9 @@ def reproduce(
         int | None, typer.Option(min=1, max=MAX_SEEDS, help="Number of seeds; 3 by default, 1 for digits.")
     ] = None,
     fast: Annotated[bool, typer.Option("--fast", help="Smoke run: few images and samples, about a minute.")] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="All models and decoders of digits, on 300 test images; by default fewer.")
+    ] = False,
     train: Annotated[
         bool, typer.Option("--train", help="Train the networks of digits; by default their weights are bundled.")
     ] = False,
@@ -66,7 +71,7 @@ def reproduce(
     from locpmap_paper.experiments.protocol import known_experiment
 
     with joined_processes(FOR_DECODERS) as processes:
-        folder = Path("out") / known_experiment(experiment).name if output is None else output
+        folder = Path("out") / known_experiment(experiment, full).name if output is None else output
         if train and experiment == "stanford":
             raise InputError("--train is given with stanford, expected digits: stanford always trains its networks")
         if folder.exists() and not folder.is_dir():
@@ -75,12 +80,13 @@ def reproduce(
         if processes.first:
             fetch_with_bar(known_experiment(experiment).dataset, data, None, hidden=as_json)
         processes.tell("")  # the data are complete
-        with RunBars(hidden=as_json or not processes.first) as bars:
+        with RunBars(hidden=as_json or not processes.first, report=report) as bars:
             path = run(
                 experiment,
                 folder,
                 seeds=None if seeds is None else range(seeds),
                 fast=fast,
+                full=full,
                 train=train,
                 device=device,
                 data=data,
@@ -92,13 +98,14 @@ def reproduce(
                 scheduler=scheduler,
                 processes=processes,
             )
+            written: Path | None = None
+            if report and processes.first:
+                from locpmap_paper.report import write_report
+
+                bars.report()
+                written = write_report(folder)
         if not processes.first:
             return
-        written: Path | None = None
-        if report:
-            from locpmap_paper.report import write_report
-
-            written = write_report(folder)
         result = json.loads(path.read_text("utf-8"))
         summary = {
             "experiment": experiment,
@@ -123,19 +130,27 @@ def _levels(experiment: str, levels: list[str] | None, unary: str | None) -> lis
 
 
 class RunBars:
-    """Show progress on standard error: two bars on a terminal (all stages, current stage), else one line per model."""
+    """Show progress and the remaining time on standard error: two bars on a terminal, else one line per model."""
 
-    def __init__(self, *, hidden: bool) -> None:
+    def __init__(self, *, hidden: bool, report: bool = True) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn
+        from rich.text import Text
+
+        class Left(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                ends = task.fields["ends"]
+                return Text("" if ends is None else _left(ends - (task.elapsed or 0.0)))
 
         console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), Left())
         self._bars = Progress(*columns, console=console, transient=True, disable=hidden or not console.is_terminal)
         self._plain = None if hidden or console.is_terminal else console
-        self._title = ""
-        self._all = self._bars.add_task("stages", total=None)
-        self._now = self._bars.add_task("", total=None)
+        self._model = ""
+        self._stage = (0.0, 0.0)  # expected seconds before the current stage, and of it
+        self._report = REPORT_SECONDS if report else 0.0
+        self._all = self._bars.add_task("all stages", total=None, ends=None)
+        self._now = self._bars.add_task("", total=None, ends=None)
 
     def __enter__(self) -> RunBars:
         self._bars.start()
@@ -146,18 +161,44 @@ class RunBars:
     ) -> None:
         self._bars.stop()
 
-    def stage(self, done: int, total: int, title: str) -> None:
+    def stage(self, done: float, total: float, title: str, cost: float = 1.0) -> None:
         """Start a stage."""
-        model = title.partition(":")[0]
-        if self._plain is not None and model != self._title:  # no terminal: print one line per model
-            self._plain.print(f"{done}/{total} {model}", highlight=False)
-        self._title = model
-        self._bars.update(self._all, completed=done, total=total)
+        self._stage = done, cost
+        self._bars.update(self._all, total=total + self._report)
         self._bars.reset(self._now, description=title, total=None)
+        left = self._update(done)
+        model = title.partition(":")[0]
+        if self._plain is not None and model != self._model:
+            self._plain.print(f"{model}: {_left(left)}", highlight=False)
+        self._model = model
 
     def step(self, done: int, total: int) -> None:
         """Update the progress of the current stage."""
         self._bars.update(self._now, completed=done, total=total)
+        before, cost = self._stage
+        self._update(before + cost * done / max(total, 1))
+
+    def report(self) -> None:
+        """Start the last stage, which writes the report."""
+        before = (self._bars.tasks[self._all].total or self._report) - self._report
+        self.stage(before, before, "report", self._report)
+
+    def _update(self, done: float) -> float:
+        """Move the bar of all stages; return the remaining seconds."""
+        task = self._bars.tasks[self._all]
+        elapsed, total = task.elapsed or 0.0, task.total or 0.0
+        left = (total - done) * (elapsed + KNOWN) / (done + KNOWN)
+        self._bars.update(self._all, completed=done, ends=elapsed + left)
+        return left
+
+
+def _left(seconds: float) -> str:
+    """Return the remaining time in words.
+
+    >>> _left(12.4), _left(200.0), _left(-1.0)
+    ('about 12 s left', 'about 3 min left', 'about 1 s left')
+    """
+    return f"about {max(seconds, 1):.0f} s left" if seconds < 90 else f"about {seconds / 60:.0f} min left"
 
 
 def best_decoders(result: dict[str, Any]) -> list[dict[str, Any]]:

@@ -33,24 +33,25 @@ class Cell:
         return f"{noise}-{self.start}-{self.probability}-{self.blocks}-{self.n_samples}"
 
 
-def grid(fast: bool) -> list[Cell]:
-    """Return every combination of settings at one number of samples."""
+def grid(fast: bool, blocks: Sequence[str]) -> list[Cell]:
+    """Return every combination of settings at one number of samples.
+
+    Without noise, the perturbed start equals the start at the unaries and is left out.
+    """
     n_samples = FAST_NUMBERS[-1] if fast else Cell.n_samples
-    parts = product(
-        (True, False), ("random", "perturbed", "unary"), ("votes", "conditional"), ("sites", "rows+columns")
-    )
-    return [Cell(*part, n_samples) for part in parts]
+    parts = product((True, False), ("random", "perturbed", "unary"), ("votes", "conditional"), blocks)
+    return [Cell(*part, n_samples) for part in parts if part[:2] != (False, "perturbed")]
 
 
-def n_cells(fast: bool) -> int:
+def n_cells(fast: bool, blocks: Sequence[str]) -> int:
     """Return the total number of cells: the grid, and two cells at every other number of samples."""
     numbers = FAST_NUMBERS if fast else NUMBERS
-    return len(grid(fast)) + 2 * (len(numbers) - 1)
+    return len(grid(fast, blocks)) + 2 * (len(numbers) - 1)
 
 
-def ablate(fast: bool, evaluate: Callable[[Cell], dict[str, Any]]) -> list[dict[str, Any]]:
+def ablate(fast: bool, blocks: Sequence[str], evaluate: Callable[[Cell], dict[str, Any]]) -> list[dict[str, Any]]:
     """Evaluate the grid, then the paper's cell and the best other cell at other numbers of samples."""
-    cells = grid(fast)
+    cells = grid(fast, blocks)
     rows = [evaluate(cell) for cell in cells]
     others = sorted(zip(rows[1:], cells[1:], strict=True), key=lambda pair: -pair[0]["mean_iou"])
     for cell in (cells[0], others[0][1]):

@@ -31,6 +31,8 @@ class Listed:
     paper: str | None = None  # its name in the paper's tables
     n_images: int | None = None  # number of first test images; all by default
     choices: tuple[dict[str, Any], ...] = ()  # further options, of which the best on held-out images are used
+    compile_seconds: float = 1.0  # rough durations in the demonstration on two cores, for the remaining time
+    run_seconds: float = 0.5
 
     def settings(self, fast: bool) -> dict[str, Any]:
         """Return the options, with fewer samples and sweeps in a smoke run."""
@@ -52,6 +54,8 @@ LISTED = (
         "The network alone: the most likely label of each pixel. Its seconds are those of the network's forward pass,"
         " which other rows do not include.",
         n_images=MANY,
+        compile_seconds=0.0,
+        run_seconds=9.0,
     ),
     Listed(
         "icm",
@@ -62,6 +66,7 @@ LISTED = (
         {"start": "random", "max_sweeps": 100},
         "ICM",
         n_images=MANY,
+        compile_seconds=5.0,
     ),
     Listed(
         "icm-unary",
@@ -81,6 +86,8 @@ LISTED = (
         {"n_samples": SAMPLES, "drop": 0.1},
         "ICM-iter",
         n_images=MANY,
+        compile_seconds=0.3,
+        run_seconds=1.0,
     ),
     Listed(
         "lbp",
@@ -91,6 +98,7 @@ LISTED = (
         {"damping": 0.3, "max_sweeps": 100, "tolerance": 1e-4},
         "LBP",
         n_images=MANY,
+        compile_seconds=5.0,
     ),
     Listed(
         "mean-field",
@@ -101,6 +109,7 @@ LISTED = (
         {"start": "unary", "max_sweeps": 100, "tolerance": 1e-4},
         "MF",
         n_images=MANY,
+        compile_seconds=3.0,
     ),
     Listed(
         "annealing",
@@ -111,6 +120,8 @@ LISTED = (
         {"n_sweeps": 200, "start_temperature": 3.0, "end_temperature": 0.02},
         "SA",
         n_images=SOME,
+        compile_seconds=2.0,
+        run_seconds=2.0,
     ),
     Listed(
         "gibbs",
@@ -121,6 +132,8 @@ LISTED = (
         {"n_samples": 200, "burn_in": 200},
         "Gibbs",
         n_images=SOME,
+        compile_seconds=1.0,
+        run_seconds=2.0,
     ),
     Listed(
         "locpmap",
@@ -131,6 +144,7 @@ LISTED = (
         {"n_samples": SAMPLES, "probability": "votes"},
         "LocPMAP",
         n_images=MANY,
+        compile_seconds=9.0,
     ),
     Listed(
         "locpmap-conditional",
@@ -140,6 +154,7 @@ LISTED = (
         "As LocPMAP; probabilities are the mean over samples of p(label | the sample's neighbours).",
         {"n_samples": SAMPLES, "probability": "conditional"},
         n_images=MANY,
+        run_seconds=2.0,
     ),
     Listed(
         "locpmap-blocks",
@@ -149,6 +164,7 @@ LISTED = (
         "As LocPMAP, optimising whole rows and columns instead of single sites.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "probability": "votes"},
         n_images=SOME,
+        run_seconds=8.0,
     ),
     Listed(
         "locpmap-blocks-conditional",
@@ -158,6 +174,7 @@ LISTED = (
         "As LocPMAP, optimising whole rows and columns, with conditional probabilities.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "probability": "conditional"},
         n_images=SOME,
+        run_seconds=4.0,
     ),
     Listed(
         "locpmap-perturbed-conditional",
@@ -176,6 +193,7 @@ LISTED = (
         "As LocPMAP, optimising rows and columns, from the perturbed start, with conditional probabilities.",
         {"n_samples": SAMPLES, "blocks": "rows+columns", "start": "perturbed", "probability": "conditional"},
         n_images=SOME,
+        run_seconds=3.0,
     ),
     Listed(
         "locpmap-tuned",
@@ -193,6 +211,7 @@ LISTED = (
             for blocks in ("sites", (2, 2), "rows+columns")
             for temperature in (1.0, 0.7, 0.5)
         ),
+        run_seconds=27.0,
     ),
     Listed(
         "locpmap-tuned-sites",
@@ -207,6 +226,7 @@ LISTED = (
             for start in ("perturbed", "random")
             for temperature in (1.0, 0.7, 0.5)
         ),
+        run_seconds=3.0,
     ),
     Listed(
         "trw",
@@ -216,6 +236,8 @@ LISTED = (
         "Convexified sum-product belief propagation, at most 50 sweeps; also gives an upper bound on log Z.",
         {"damping": 0.3, "max_sweeps": 50, "tolerance": 1e-4},
         n_images=FEW,
+        compile_seconds=7.0,
+        run_seconds=2.0,
     ),
     Listed(
         "max-product",
@@ -225,6 +247,7 @@ LISTED = (
         "Damped max-product belief propagation; the best labelling found.",
         {"damping": 0.3, "max_sweeps": 100, "tolerance": 1e-4},
         n_images=MANY,
+        compile_seconds=3.0,
     ),
     Listed(
         "graph-cut",
@@ -242,6 +265,8 @@ LISTED = (
         "Votes over max-product solutions of 50 perturbed models.",
         {"n_samples": SAMPLES, "max_sweeps": 50},
         n_images=FEW,
+        compile_seconds=6.0,
+        run_seconds=4.0,
     ),
     Listed(
         "perturb-and-map",
@@ -262,6 +287,8 @@ MAIN_DECODERS = (
     *("icm", "icm-iter", "lbp", "mean-field", "gibbs", "graph-cut", "locpmap", "locpmap-conditional"),
     *("locpmap-perturbed-conditional", "locpmap-blocks-conditional", "locpmap-blocks-perturbed-conditional"),
 )
+# One form per method: blocks take long to compile and to tune.
+DEMO_DECODERS = tuple(name for name in DECODERS if "blocks" not in name and name not in ("argmax", "locpmap-tuned"))
 FEW_DECODERS = ("icm", "lbp", "mean-field", "locpmap-conditional", "locpmap-perturbed-conditional")
 # For models with distant neighbours, which row and column blocks do not cover.
 FAR_DECODERS = ("icm-unary", "graph-cut", "locpmap", *FEW_DECODERS)

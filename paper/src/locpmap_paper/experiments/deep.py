@@ -65,8 +65,9 @@ NETWORKS: tuple[Model, ...] = (
         name="deep-consistent-far",
         learning="consistent",
         title="Deep, consistent, far neighbours",
-        says="As deep-consistent, with neighbours at distances of 1, 3 and 7 pixels, horizontally and vertically. They"
-        " extend beyond the network's receptive field of nine pixels.",
+        says="A network pretrained with cross-entropy is trained further, consistently and jointly with couplings that"
+        " it predicts for every edge. Neighbours are 1, 3 and 7 pixels apart, horizontally and vertically, beyond the"
+        " network's receptive field of nine pixels.",
         settings=_settings("consistent", FINE_TUNING | {"n_steps": 1000}, steps=FAR, n_samples=SAMPLES),
         needs=(START,),
         decoders=("argmax", *FAR_DECODERS),
@@ -90,9 +91,9 @@ NETWORKS: tuple[Model, ...] = (
     NetworkModel(
         name="ce-fresh",
         learning="cross-entropy",
-        title="Network, longer training",
-        says="The network of ce-start, trained further with cross-entropy, for comparison with deep-consistent-far. Six"
-        " of its steps take about as long as one step of the joint model on a GPU.",
+        title="Network alone",
+        says="The network without a CRF, trained with cross-entropy and new noise in every step. Its training takes"
+        " about as long as that of deep-consistent-far on a GPU.",
         settings=_settings("cross-entropy", FINE_TUNING | {"n_steps": 6000}),
         needs=(START,),
         decoders=NETWORK_DECODERS,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,8 @@ class Experiment(ABC):
         n_seeds (int): Number of seeds that are run by default.
         models (tuple of str): Names of the models.
         ablated (tuple of str): Names of the models of the ablation.
+        blocks (tuple of str): Blocks of the ablation.
+        decoders (dict): Names of the decoders by model; by default those of the model.
         paper (dict, optional): The paper's numbers.
         labels (tuple of str): Names of the labels.
         pictured (tuple of int): Labels whose probability is pictured.
@@ -59,6 +61,8 @@ class Experiment(ABC):
     pictured: tuple[int, ...]
     shipped: tuple[str, ...] = ()
     shown: tuple[str, ...] | None = None
+    blocks: tuple[str, ...] = ("sites", "rows+columns")
+    decoders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     n_at_once: int | None = None
     fast: bool = False
     train: bool = False

@@ -20,7 +20,13 @@ FIRST_WORKER_SECONDS = 60  # a cluster may need to start a worker
 
 
 def compute_cases(
-    make: Make, arguments: dict[str, Any], cases: Sequence[Case], jobs: int, scheduler: Any, progress: RunProgress
+    make: Make,
+    arguments: dict[str, Any],
+    cases: Sequence[Case],
+    jobs: int,
+    scheduler: Any,
+    progress: RunProgress,
+    cost: float = 1.0,
 ) -> None:
     """Compute the stages of all cases in parallel, with the same numbers as one process.
 
@@ -31,15 +37,16 @@ def compute_cases(
         jobs: Number of local processes, used without a scheduler.
         scheduler: Address of a Dask scheduler, or a Dask ``Client``; its workers must see the same folders.
         progress: Called after each case.
+        cost: Expected seconds of a case.
     """
     with _executor(min(jobs, len(cases)), scheduler) as executor:
         title = f"{len(cases)} cases in parallel"
-        progress.stage(0, len(cases), title)
+        progress.stage(0, cost * len(cases), title, cost)
         futures = [executor.submit(make, arguments, *case) for case in cases]
         try:
             for done, future in enumerate(as_completed(futures), 1):
                 future.result()
-                progress.stage(done, len(cases), title)
+                progress.stage(cost * done, cost * len(cases), title, cost)
         finally:
             for future in futures:
                 future.cancel()

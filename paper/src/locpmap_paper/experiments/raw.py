@@ -82,7 +82,8 @@ RAW_MODELS: tuple[Model, ...] = (
         name="raw-pl",
         learning="pseudolikelihood",
         title="Raw, pseudolikelihood",
-        says="The paper's model: unaries from intensities, and for neighbours a label table linear in (1, x_i, x_j).",
+        says="The paper's model: unaries from the intensities, and for neighbours i and j a label table that is linear"
+        " in (1, x_i, x_j).",
         settings=ENDS,
         decoders=CRF_DECODERS,
     ),

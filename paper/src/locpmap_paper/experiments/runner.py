@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ from locpmap_paper.experiments.rows import Subject, make_row
 from locpmap_paper.experiments.stages import Stages, digest
 
 DEVICES = ("auto", "cpu", "cuda")
+# Rough durations of stages of the demonstration on two cores, for the remaining time.
+FIT_SECONDS, PICTURE_SECONDS, CELL_SECONDS = 5.0, 1.0, 0.1
+DEMO_IMAGES = 200
 
 
 def run(
@@ -39,6 +43,7 @@ def run(
     *,
     seeds: Sequence[int] | None = None,
     fast: bool = False,
+    full: bool = False,
     train: bool = False,
     device: str = "auto",
     data: Any = None,
@@ -59,6 +64,8 @@ def run(
             default (digits: 0).
         fast (bool, default False): Whether to do a smoke run with few images, samples and sweeps.  Its numbers are
             not meaningful.
+        full (bool, default False): Whether to run all models and decoders of digits on 300 test images, not only those
+            of the demonstration.
         train (bool, default False): Whether to train networks whose weights are bundled (digits).
         device (str, default "auto"): "auto", "cpu" or "cuda", for networks and for decoders with GPU kernels.
         data (str or Path, optional): Folder with the data; `locpmap_paper.data.folder()` by default.
@@ -84,7 +91,7 @@ def run(
     shared = jobs > 1 or scheduler is not None
     if shared and processes.size > 1:
         raise InputError(f"jobs or scheduler is given to each of {processes.size} processes, expected one or the other")
-    plan = _plan(experiment, fast, train, levels, seeds, models)
+    plan = _plan(experiment, fast, full, train, levels, seeds, models)
     _check_device(device, elsewhere=scheduler is not None)
     loaded = plan.experiment.load(data)
     target = Path(folder)
@@ -96,11 +103,13 @@ def run(
     guard = processes.tell(_claim(target, stages, plan.experiment, record.data_files(loaded)))
     whole = _Run(plan, loaded, target, stages, guard, device, progress or Silent(), command, processes)
     if shared:
-        how = {"experiment": experiment, "fast": fast, "train": train, "models": models, "seeds": plan.seeds}
+        how = {"experiment": experiment, "fast": fast, "full": full, "train": train, "models": models}
+        how |= {"seeds": plan.seeds}
         here = {"folder": target.resolve(), "data": None if data is None else Path(data).resolve()}
         arguments = {**how, **here, "device": device, "guard": guard}
         cases = list(itertools.product(plan.levels, plan.seeds))
-        compute_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress)
+        cost = sum(plan.costs) / len(cases)
+        compute_cases(_make_case, arguments, cases, jobs, scheduler, whole.progress, cost)
     path = whole.finish()
     processes.tell("")  # no further networks to train
     return path
@@ -119,14 +128,15 @@ def _check_device(device: str, *, elsewhere: bool) -> None:
 def _plan(
     experiment: str,
     fast: bool,
+    full: bool,
     train: bool,
     levels: Sequence[str] | None,
     seeds: Sequence[int] | None,
     models: Sequence[str] | None,
 ) -> Plan:
-    protocol = known_experiment(experiment)
+    protocol = known_experiment(experiment, full)
     protocol = replace(protocol.smoke() if fast else protocol, train=train)
-    chosen = choose(protocol, models)
+    chosen = [replace(m, decoders=protocol.decoders.get(m.name, m.decoders)) for m in choose(protocol, models)]
     plan = Plan(protocol, chosen, _levels(protocol, levels), _seeds(protocol, seeds))
     for level in plan.levels:
         if not plan.models_at(level):
@@ -137,7 +147,7 @@ def _plan(
 
 def _make_case(arguments: dict[str, Any], level: str, seed: int) -> None:
     """Compute the stages of one case in a process of its own."""
-    how = {name: arguments[name] for name in ("experiment", "fast", "train", "seeds", "models")}
+    how = {name: arguments[name] for name in ("experiment", "fast", "full", "train", "seeds", "models")}
     plan = _plan(levels=[level], **how)
     data, folder = plan.experiment.load(arguments["data"]), arguments["folder"]
     rest = (arguments["guard"], arguments["device"], Silent(), "", ALONE)
@@ -154,16 +164,24 @@ class Plan:
     levels: list[str]
     seeds: list[int]
 
-    def n_stages(self) -> int:
-        """Return the number of stages: fits, rows, pictures and ablation cells."""
-        fast = self.experiment.fast
-        total = 0
-        for level in self.levels:
-            models = self.models_at(level)
-            per_case = sum(1 + len(model.decoders) for model in models)
-            once = len(models) + sum(n_cells(fast) for model in models if self.ablates(model))
-            total += len(self.seeds) * per_case + once
-        return total
+    @cached_property
+    def costs(self) -> list[float]:
+        """The expected seconds of all stages in their order; a decoder's kernels are compiled on first use."""
+        experiment, costs, compiled = self.experiment, [], set()
+        for level, seed in itertools.product(self.levels, self.seeds):
+            for model in self.models_at(level):
+                costs.append(FIT_SECONDS)
+                for decoder in listed(model.decoders):
+                    share = experiment.n_given(decoder, experiment.n_test) / DEMO_IMAGES
+                    first = decoder.method not in compiled
+                    costs.append(share * decoder.run_seconds + first * decoder.compile_seconds)
+                    compiled.add(decoder.method)
+                if seed == self.seeds[0]:
+                    costs.append(PICTURE_SECONDS)
+                    costs += (n_cells(experiment.fast, experiment.blocks) if self.ablates(model) else 0) * [
+                        CELL_SECONDS
+                    ]
+        return costs
 
     def models_at(self, level: str) -> list[Model]:
         """Return the models that exist at a level."""
@@ -284,7 +302,8 @@ class _Run:
             )
             return stored
 
-        self.ablation += [{**names, **cell} for cell in ablate(self.plan.experiment.fast, evaluate)]
+        experiment = self.plan.experiment
+        self.ablation += [{**names, **cell} for cell in ablate(experiment.fast, experiment.blocks, evaluate)]
 
     def _n_given(self, case: Case, decoder: Listed) -> int:
         return self.plan.experiment.n_given(decoder, len(case.test))
@@ -293,7 +312,9 @@ class _Run:
         return [decoder.name, decoder.method, decoder.settings(self.plan.experiment.fast), list(decoder.choices)]
 
     def _begin(self, case: Case, model: str, what: str) -> None:
-        self.progress.stage(self.done, self.plan.n_stages(), f"{case.level}, seed {case.seed}, {model}: {what}")
+        costs = self.plan.costs
+        title = f"{case.level}, seed {case.seed}, {model}: {what}"
+        self.progress.stage(sum(costs[: self.done]), sum(costs), title, costs[self.done])
         self.done += 1
 
 
