@@ -21,7 +21,7 @@ from tests.command import Run
 
 from locpmap.errors import InputError
 from locpmap_paper.report import write_markdown, write_report
-from locpmap_paper.report.ablation import Form, ablations
+from locpmap_paper.report.ablation import Form, ablations, noise_in_words
 from locpmap_paper.report.blocks import Table
 from locpmap_paper.report.curves import overlap_by_samples
 from locpmap_paper.report.fields import build
@@ -31,8 +31,9 @@ from locpmap_paper.report.network_comparison import compare_with_network, joint_
 from locpmap_paper.report.pictures import read_pictures
 from locpmap_paper.report.reading import read_record
 from locpmap_paper.report.record import Record
+from locpmap_paper.report.shown import MOST, curves
 from locpmap_paper.report.statistics import estimate, paired
-from locpmap_paper.report.strips import figure_model, teaser
+from locpmap_paper.report.strips import figure_one, main_figure
 from locpmap_paper.report.tables import ablation_table, decoder_table, paper_table
 
 Content = dict[str, Any]
@@ -469,7 +470,8 @@ def test_figures_are_small_png_files(run: Path) -> None:
     figures = sorted((run / "figures").iterdir())
     assert [path.name for path in figures] == [
         "calibration-variance.png",
-        "figure-1-variance-deep-consistent.png",
+        "decoders-variance-deep-consistent.png",
+        "decoders-variance-deep-pl.png",
         "figure-1-variance-deep-pl.png",
         "risk-coverage-variance.png",
         "samples-raw-pl-variance.png",
@@ -511,7 +513,7 @@ def test_markdown_links_its_figures_and_gives_its_origin(tmp_path: Path) -> None
     ]
     text = write_markdown(runs, tmp_path / "results.md").read_text()
     figures = re.findall(r"\]\((.*?)\)\n", text)
-    assert len(figures) == len(set(figures)) == len(list((tmp_path / "figures").iterdir())) == 4
+    assert len(figures) == len(set(figures)) == len(list((tmp_path / "figures").iterdir())) == 6
     assert all((tmp_path / unquote(name)).is_file() for name in figures)
     assert not any(" " in name for name in figures)
     assert "seeds 0, 1, locpmap 0.4.0" in text
@@ -565,20 +567,67 @@ def test_figures_stay_inside_the_folder(tmp_path: Path) -> None:
     assert (folder / "figures" / "calibration-up.png").is_file()
 
 
-def test_figure_one_shows_the_deep_model_if_present(run: Path) -> None:
+def test_main_figure_shows_the_network_the_paper_and_the_best(run: Path) -> None:
     record = read_record(run)
     pictures = dict(read_pictures(run, record))
     level = record.levels[0]
-    shown = figure_model(record, pictures, level)
-    assert shown is not None
-    assert shown.name == "deep-pl"
-    made = teaser(record, pictures, level)
+    made = main_figure(record, pictures, level)
     assert made is not None
-    assert made[1] == f"LocPMAP (conditional) on the model “{JOINT}”"
+    assert [(pair.role, pair.name) for pair in made.shown] == [
+        ("Network alone", "ce-fresh/argmax"),
+        ("The paper's setting", "deep-pl/locpmap"),
+        ("LocPMAP at its best", "deep-consistent/locpmap-conditional"),
+    ]
     raw_only = {name: picture for name, picture in pictures.items() if "deep" not in name}
-    shown = figure_model(record, raw_only, level)
-    assert shown is not None
-    assert shown.name == "raw-pl"
+    made = figure_one(record, raw_only, level)
+    assert made is not None
+    assert [pair.name for pair in made.shown] == ["ce-fresh/argmax", "raw-pl/icm", "raw-pl/locpmap"]
+    words = Page((run / "report.html").read_text()).words
+    assert f"LocPMAP at its best: LocPMAP, conditional on “{JOINT}”" in words
+    assert "The paper's setting: LocPMAP on “deep features, pseudolikelihood”" in words
+
+
+def test_page_explains_every_model_once(run: Path, content: Content) -> None:
+    words = Page((run / "report.html").read_text()).words
+    for model in content["models"]:
+        assert words.count(model["says"]) == 1
+        assert f"({model['name']})" in words
+
+
+def test_curves_show_at_most_six_pairs(content: Content, record: Record) -> None:
+    every = {f"{curve['model']}/{curve['decoder']}" for curve in content["curves"]}
+    found = curves(record, record.levels[0], every)
+    assert len(found) <= MOST
+    assert [pair.name for pair in found] == [
+        "ce-fresh/argmax",
+        "deep-consistent/locpmap-conditional",
+        "deep-pl/locpmap",
+        "deep-consistent/icm-iter",
+        "deep-pl/icm-iter",
+    ]
+    assert [pair.name for pair in curves(record, record.levels[0], {"raw-pl/locpmap"})] == ["raw-pl/locpmap"]
+
+
+def test_effect_of_noise_is_counted_by_start(content: Content) -> None:
+    settings = [cell for cell in content["ablation"] if cell["level"] == "variance"]
+    settings = [c for c in settings if c["noise"] or c["start"] != "perturbed"]  # equal to the start at the unaries
+    text = noise_in_words(ablations(record_of(content | {"ablation": settings})))
+    assert text is not None
+    assert "8 of 8 settings with a fixed or perturbed start, and in 4 of 4 with a random start" in text
+
+    def mean(what: str, noise: bool) -> str:
+        same = {"noise": noise, "start": "unary", "probability": "votes", "blocks": "sites", "n_samples": 50}
+        found = [c[what] for c in settings if all(c[name] == value for name, value in same.items())]
+        return f"{np.mean(found):.4f}".removeprefix("0")
+
+    assert f"raises mean IoU from {mean('mean_iou', False)} to {mean('mean_iou', True)} (raw features" in text
+    assert f"lowers the negative log-likelihood of the votes from {mean('nll', False)} to {mean('nll', True)}" in text
+    harmful = [c | {"mean_iou": c["mean_iou"] - c["noise"] * (c["start"] == "random")} for c in settings]
+    text = noise_in_words(ablations(record_of(content | {"ablation": harmful})))
+    assert text is not None
+    assert "8 of 8 settings with a fixed or perturbed start, and in 0 of 4 with a random start" in text
+    plain = [cell for cell in settings if cell["noise"]]
+    assert noise_in_words(ablations(record_of(content | {"ablation": plain}))) is None
 
 
 # bad input

@@ -23,7 +23,7 @@ from paper.tests.test_report import Page, change_rows, measured, record_of, row_
 from tests.command import Run
 
 from locpmap_paper.report import write_markdown, write_report
-from locpmap_paper.report.curves import panel_models, references
+from locpmap_paper.report.curves import drawn_pairs
 from locpmap_paper.report.measures import SCENE_MEASURES
 from locpmap_paper.report.record import Record
 from locpmap_paper.report.scene_comparison import compare_with_unaries, in_words
@@ -372,6 +372,8 @@ def test_every_figure_is_written(run: Path) -> None:
     levels = ("boosted", "deeplab", "pretrained")
     kinds = ("calibration", "risk-coverage", "figure-3", "errors", "errors-found")
     expected = {f"{kind}-{level}.png" for kind in kinds for level in levels} | {"teaser.png"}
+    expected |= {f"decoders-{level}-pl-edges.png" for level in levels}
+    expected |= {f"decoders-{level}-consistent-edges.png" for level in levels[:2]}  # better than the paper there
     expected |= {f"figure-2-{level}-pl-edges.png" for level in levels}
     expected |= {f"figure-2-{level}-consistent-edges.png" for level in levels[:2]}  # better than the paper there
     assert names == expected
@@ -387,22 +389,22 @@ def test_report_is_reproducible(run: Path, tmp_path: Path) -> None:
     assert again.read_bytes() == (run / "report.html").read_bytes()
 
 
-def test_panels_show_crfs_with_the_unaries_for_reference(record: Record) -> None:
-    assert panel_models(record, record.levels[0]) == ["pl-edges", "consistent-edges"]
-    lines = {each.model: (each.title, each.colour) for each in references(record)}
-    assert set(lines) == {"unaries", "scaled"}
-    assert len(set(lines.values())) == 2
-    content = invented_scenes()
-    content["models"].append(content["models"][0] | {"name": "pl-network"})
-    content["curves"] += [c | {"model": "pl-network"} for c in content["curves"] if c["model"] == "unaries"]
-    record = record_of(content)
-    assert panel_models(record, record.levels[0]) == ["pl-edges", "consistent-edges"]  # a network has no panel
+def test_curves_compare_with_the_unaries(content: Content, record: Record) -> None:
+    pairs = drawn_pairs(record, record.levels[0])
+    assert [pair.name for pair in pairs[:4]] == [
+        "unaries/argmax",
+        "scaled/argmax",
+        "consistent-edges/locpmap-conditional",
+        "pl-edges/locpmap",
+    ]
+    assert len(pairs) == 6
+    assert {pair.decoder.family for pair in pairs[4:]} == {"paper"}
 
 
 def test_markdown_contains_no_photographs(run: Path, tmp_path: Path) -> None:
     text = write_markdown([run], tmp_path / "results.md").read_text()
     shown = re.findall(r"\]\(figures/(.*?)\)", text)
-    assert {name.removeprefix("stanford-") for name in shown} == {
+    assert {name.removeprefix("stanford-") for name in shown if "decoders" not in name} == {
         f"{kind}-{level}.png"
         for kind in ("calibration", "risk-coverage", "errors-found")
         for level in ("boosted", "deeplab", "pretrained")

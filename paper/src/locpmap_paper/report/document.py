@@ -8,7 +8,7 @@ from locpmap_paper.report import findings, network_comparison, sections, strips,
 from locpmap_paper.report.blocks import Block, Bullets, Document, Heading, Paragraph, Picture, Section
 from locpmap_paper.report.measures import MEASURES, NLL
 from locpmap_paper.report.pictures import Pictures
-from locpmap_paper.report.record import Level, Model, Record
+from locpmap_paper.report.record import Record
 
 SUBJECTS = {"digits": "a handwritten digit", "mnist": "a handwritten digit", "caltech": "the silhouette of an object"}
 
@@ -39,17 +39,26 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
         "unary terms score each pixel's label, pairwise terms score the labels of neighbouring pixels. A decoder "
         f"computes labels from this score. {sections.LOCPMAP_IN_WORDS}"
     )
-    if record.levels and (drawn := strips.teaser(record, pictures, record.levels[0])) is not None:
-        png, by = drawn
-        yield Picture(
-            "teaser.png",
-            png,
-            "Noisy input, labels, probability, variance and true labels of a few test images",
-            f"{by}: noisy input, decoded labels, probability of {record.protocol.labels[-1]}, its variance, and the "
-            f"true labels ({record.levels[0].name} level, {tables.sigma(record.levels[0])}).",
-        )
+    for level in record.levels[:1]:
+        if (figure := strips.main_figure(record, pictures, level)) is not None:
+            yield Picture(
+                "teaser.png",
+                figure.png,
+                "Noisy input, labels of the network alone, in the paper's setting and by LocPMAP at its best, "
+                "probability, variance and true labels of a few test images",
+                f"{_roles(figure)}. Then the probability of {record.protocol.labels[-1]} and its variance, p(1 − p), "
+                "by LocPMAP at its best: the form and model with the highest mean IoU on the test images. "
+                f"IoU is over all test images ({level.name} level, {tables.sigma(level)}).",
+            )
+    yield from sections.model_blocks(record)
+    yield from sections.bar_blocks(record)
     yield Heading("Findings")
     yield from _findings(record)
+    yield from sections.noise_blocks(record)
+
+
+def _roles(figure: strips.Strip) -> str:
+    return "; ".join(f"{pair.role}: {pair.words}" for pair in figure.shown if pair.role != pair.model.title)
 
 
 def _findings(record: Record) -> Iterator[Block]:
@@ -94,25 +103,16 @@ def _paper(record: Record) -> Iterator[Block]:
 
 def _examples(record: Record, pictures: Pictures) -> Iterator[Block]:
     for level in record.levels:
-        shown = strips.figure_model(record, pictures, level)
-        if shown is None:
+        figure = strips.figure_one(record, pictures, level)
+        if figure is None:
             yield Paragraph(f"This run has no example images of LocPMAP at the {level.name} level.")
             continue
-        yield _figure_one(record, pictures, level, shown, "The paper's Figure 1")
-        joint = f"{level.name}/{network_comparison.JOINT}/locpmap/labels"
-        if joint in pictures and shown.name != network_comparison.JOINT:
-            yield _figure_one(
-                record, pictures, level, record.model(network_comparison.JOINT), "The same images, trained jointly"
-            )
-
-
-def _figure_one(record: Record, pictures: Pictures, level: Level, shown: Model, title: str) -> Picture:
-    return Picture(
-        f"figure-1-{sections.slug(level.name)}-{sections.slug(shown.name)}.png",
-        strips.figure_one(record, pictures, level, shown),
-        f"Input, network, ICM, LocPMAP, true mask, probability and variance, {level.name} level, {shown.title}",
-        f"{title}, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
-        f"and LocPMAP on the model “{shown.title}”, then the probability of {record.protocol.labels[-1]} and its "
-        "variance, p(1 − p). FCN is another model, a network trained without a CRF. IoU is the mean over seeds, as in "
-        "the tables above.",
-    )
+        shown = figure.shown[-1].model
+        yield Picture(
+            f"figure-1-{sections.slug(level.name)}-{sections.slug(shown.name)}.png",
+            figure.png,
+            f"Input, network, ICM, LocPMAP, true labels, probability and variance, {level.name} level, {shown.title}",
+            f"The paper's Figure 1, {level.name} level ({tables.sigma(level)}), seed {record.protocol.seeds[0]}: ICM "
+            f"and LocPMAP in the paper's setting, on “{shown.title}”, then the probability of "
+            f"{record.protocol.labels[-1]} and its variance. IoU is the mean over seeds, as in the tables above.",
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from collections.abc import Iterator
 from html import escape
@@ -34,13 +35,17 @@ nav ol { display: flex; flex-wrap: wrap; gap: 4px 22px; list-style: none; paddin
   border-block: 1px solid var(--line); font-size: 0.92rem; }
 a { color: var(--accent); text-decoration: none; }
 a:hover, a:focus { text-decoration: underline; }
-section { padding-top: 26px; }
+section { padding-top: 26px; display: grid; grid-template-columns: repeat(2, minmax(0, 1fr)); column-gap: 36px; }
+section > * { grid-column: 1 / -1; }
+section > .half { grid-column: auto; }
+.columns { columns: 2; column-gap: 36px; }
+.columns li { break-inside: avoid; }
 h2 { font-size: 1.5rem; line-height: 1.3; margin: 14px 0 12px; }
 h3 { font-size: 1.14rem; margin: 34px 0 8px; }
-p, ul { max-width: 78ch; margin: 0 0 14px; }
+p, ul { margin: 0 0 14px; }
 ul { padding-left: 22px; }
 li { margin-bottom: 6px; }
-.jump { font-size: 0.9rem; color: var(--soft); max-width: none; }
+.jump { font-size: 0.9rem; color: var(--soft); }
 .notice { background: #fff4d6; border-left: 4px solid #c98a00; padding: 10px 14px; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: 0.86rem; line-height: 1.4; font-variant-numeric: tabular-nums; }
@@ -58,10 +63,14 @@ td.wide { text-align: left; color: var(--soft); font-style: italic; white-space:
 strong { font-weight: 700; }
 figure { margin: 0 0 28px; }
 figure img { display: block; max-width: 100%; height: auto; }
-figcaption { color: var(--soft); font-size: 0.9rem; max-width: 78ch; margin-top: 6px; }
+figcaption { color: var(--soft); font-size: 0.9rem; margin-top: 6px; }
 pre { background: var(--tint); border: 1px solid var(--line); border-radius: 4px; padding: 10px 14px; margin: 0 0 18px;
   white-space: pre-wrap; overflow-wrap: anywhere; font-size: 0.88rem; }
 footer { color: var(--soft); font-size: 0.88rem; padding-block: 26px 44px; }
+@media (max-width: 900px) {
+  section > .half { grid-column: 1 / -1; }
+  .columns { columns: 1; }
+}
 @media (max-width: 640px) {
   header, main, footer { padding-inline: 16px; }
   header { padding-top: 24px; }
@@ -86,16 +95,17 @@ footer { color: var(--soft); font-size: 0.88rem; padding-block: 26px 44px; }
   th, td { padding: 2px 4px; }
   tbody th { position: static; min-width: 0; }
   td.long { min-width: 0; }
-  figure:not(.table), tr, .jump { font-size: 0.9rem; color: var(--soft); max-width: none; }
-.notice { break-inside: avoid; }
+  figure:not(.table), tr, .notice { break-inside: avoid; }
   thead { display: table-header-group; }
   h2, h3, figcaption { break-after: avoid; }
 }
 """
 LONG, SHORT = 60, 24  # characters: longer text cells get a minimum width, shorter ones stay on one line
 
+HALF = 540  # pixels: narrower tables take half of the page
 WIDE = 700  # pixels; wider pictures scroll on a phone, to keep their text legible
 BROAD = 5  # tables with more columns are too wide for a phone
+PARAGRAPH = 300  # characters: longer paragraphs are set in two columns
 JUMP = 5  # sections with more headings begin with links to them
 
 
@@ -137,10 +147,12 @@ def _block(block: Block) -> str:
         case Heading(text):
             return f'<h3 id="{_anchor(text)}">{escape(text)}</h3>'
         case Paragraph(text, notice):
-            return f'<p class="notice">{escape(text)}</p>' if notice else f"<p>{escape(text)}</p>"
+            if notice:
+                return f'<p class="notice">{escape(text)}</p>'
+            return f"<p{_columns(len(text) > PARAGRAPH)}>{escape(text)}</p>"
         case Bullets(items):
             lines = (f"<li><strong>{escape(word)}</strong>: {escape(text)}</li>" for word, text in items)
-            return f"<ul>{''.join(lines)}</ul>"
+            return f"<ul{_columns(len(items) > 1)}>{''.join(lines)}</ul>"
         case Table():
             return _table(block)
         case Picture(_, png, alt, caption, _):
@@ -148,10 +160,15 @@ def _block(block: Block) -> str:
             width, height = (int.from_bytes(png[start : start + 4]) for start in (16, 20))  # from the PNG header
             size = f'width="{width}" height="{height}"'
             image = f'<div class="scroll"><img src="data:image/png;base64,{data}" {size} alt="{escape(alt)}"></div>'
-            kind = "wide" if width > WIDE else "narrow"
+            kind = "wide" if width > WIDE else "half"
             return f'<figure class="{kind}">{image}<figcaption>{escape(caption)}</figcaption></figure>'
         case Code(text):
             return f"<pre><code>{escape(text)}</code></pre>"
+
+
+def _columns(wanted: bool) -> str:
+    """Return the class of text that takes the whole width in two columns."""
+    return ' class="columns"' if wanted else ""
 
 
 def _table(table: Table) -> str:
@@ -165,7 +182,15 @@ def _table(table: Table) -> str:
     caption = escape(table.caption)
     region = f'<div class="scroll" tabindex="0" role="region" aria-label="{caption}"><table>{body}</table></div>'
     kind = "table broad" if len(table.columns) > BROAD else "table"
+    kind += " half" if _pixels(table) < HALF else ""
     return f'<figure class="{kind}"><figcaption>{caption}</figcaption>{region}</figure>'
+
+
+def _pixels(table: Table) -> int:
+    """Estimate the width of a table on a screen."""
+    texts = [table.columns, *([cell.text for cell in row] for row in table.rows)]
+    longest = [max(map(len, column), default=0) for column in itertools.zip_longest(*texts, fillvalue="")]
+    return sum(20 + 7 * length for length in longest)
 
 
 def _row(row: tuple[Cell, ...], table: Table) -> str:

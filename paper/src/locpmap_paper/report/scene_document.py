@@ -49,6 +49,8 @@ def _overview(record: Record, pictures: Pictures) -> Iterator[Block]:
     )
     yield Bullets(tuple((capitalised(record.place(level)), level.says) for level in record.levels))
     yield from teaser(record, pictures)
+    yield from sections.model_blocks(record)
+    yield from sections.bar_blocks(record)
     yield Heading("Findings")
     yield from _findings(record)
 

@@ -13,9 +13,9 @@ from locpmap_paper.report.findings import OURS, judge
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.scene_images import errors
+from locpmap_paper.report.shown import MOST
 
-LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#5A5A5A", "#000000")
-DASHES = ("-", (0, (5, 1.5)))
+LINES = ("#0072B2", "#E69F00", "#1f2933", "#56B4E9", "#D55E00", "#8a949e")
 
 
 @dataclass(frozen=True)
@@ -78,14 +78,14 @@ def _pictured_form(record: Record, pictures: Pictures, level: Level, model: Mode
 
 
 def draw_error_curves(lines: list[ErrorCurve]) -> bytes:
-    """Draw a curve per model and the diagonal, where variance would be unrelated to errors."""
+    """Draw the curves of the first six models and the diagonal, where variance would be unrelated to errors."""
     with styled():
         figure = Figure(figsize=(7.4, 3.6), layout="constrained")
         axis = figure.subplots()
         axis.plot([0, 100], [0, 100], color="#52606d", linewidth=1, linestyle=":", label="at random")
-        for n, line in enumerate(lines):
-            (drawn,) = axis.plot(100 * line.pixels, 100 * line.errors, linewidth=1.7, label=line.model.title)
-            drawn.set(color=LINES[n % len(LINES)], linestyle=DASHES[n // len(LINES) % len(DASHES)])
+        for line, colour in zip(lines[:MOST], LINES, strict=False):
+            title = line.model.title
+            axis.plot(100 * line.pixels, 100 * line.errors, linewidth=1.7, color=colour, label=title)
         axis.set(xlim=(0, 100), ylim=(0, 101), xlabel="most variable pixels, %", ylabel="errors among them, %")
         figure.legend(loc="outside right upper")
         return png(figure)

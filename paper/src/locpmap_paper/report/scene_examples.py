@@ -101,7 +101,8 @@ def _found(gallery: Gallery) -> Iterator[Block]:
     if not lines:
         return
     place = gallery.record.place(gallery.level)
-    shown = max(lines, key=lambda line: _mean_iou(gallery, line.model, line.form))
+    lines.sort(key=lambda line: -_mean_iou(gallery, line.model, line.form))
+    shown = lines[0]
     n_scenes = len(gallery.pictures[f"{gallery.level.name}/truth"])
     yield Picture(
         f"errors-found-{slug(gallery.level.name)}.png",

@@ -7,13 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
+from locpmap_paper.report import shown
 from locpmap_paper.report.pictures import Pictures
 from locpmap_paper.report.record import Decoder, Level, Model, Record
 from locpmap_paper.report.scene_comparison import UNARIES
 from locpmap_paper.report.scene_grid import GridColumn, draw_grid
 from locpmap_paper.report.scene_images import Image, coloured, errors, legend_of, marked, windows
 from locpmap_paper.report.scene_tables import PAPER_MODEL
-from locpmap_paper.report.strips import VOTE_VARIANCE, best_pictured, overlap
+from locpmap_paper.report.strips import VOTE_VARIANCE, overlap, pictured
 
 PAPERS = ("icm", "locpmap")  # the decoders of the paper's Figure 2
 
@@ -60,8 +61,8 @@ class Gallery:
         labels = self.pictures.get(f"{self.level.name}/{name}")
         if labels is None:
             return []
-        shown = [coloured(image, self._n_labels) for image in self._cut(labels, scenes)]
-        return [GridColumn(title, shown, smooth=False)]
+        images = [coloured(image, self._n_labels) for image in self._cut(labels, scenes)]
+        return [GridColumn(title, images, smooth=False)]
 
     def decoded(self, model: str, decoder: str, title: str, scenes: list[int]) -> list[GridColumn]:
         """Return the column of a decoder's labels, with its mean IoU in the title."""
@@ -89,17 +90,18 @@ class Gallery:
         columns = []
         for place, label in enumerate(self.record.protocol.pictured):
             title = self.record.protocol.labels[label].capitalize()
-            shown = [
+            images = [
                 image[..., place].astype(np.float32) for image in self._cut(self._of(f"{name}/probability"), scenes)
             ]
-            columns.append(_scaled(f"{title}\nprobability, 0 to 1", shown, "viridis", 1.0))
-            spread = [image * (1 - image) for image in shown]
+            columns.append(_scaled(f"{title}\nprobability, 0 to 1", images, "viridis", 1.0))
+            spread = [image * (1 - image) for image in images]
             columns.append(_scaled(f"{title}\nvariance, 0 to {VOTE_VARIANCE:g}", spread, "magma", VOTE_VARIANCE))
         return columns
 
     def best(self) -> tuple[Model, Decoder] | None:
         """Return the model and form of LocPMAP shown in the figures of uncertainty."""
-        return best_pictured(self.record, self.pictures, self.level)
+        found = shown.best(self.record, self.level, pictured(self.pictures, self.level, "probability"))
+        return None if found is None else (found.model, found.decoder)
 
     def teaser(self, model: Model, form: Decoder, n_scenes: int = 3) -> bytes:
         """Draw photograph, labels, variance and true labels of a few scenes."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from locpmap_paper.report import curves, findings, settings, tables
-from locpmap_paper.report.ablation import ablations
+from locpmap_paper.report import bars, curves, findings, settings, shown, tables
+from locpmap_paper.report.ablation import ablations, noise_in_words
 from locpmap_paper.report.blocks import Block, Bullets, Code, Heading, Paragraph, Picture, Table
 from locpmap_paper.report.findings import Verdict, capitalised
 from locpmap_paper.report.measures import MEAN_IOU, NLL, Measure
@@ -17,9 +17,20 @@ LOCPMAP_IN_WORDS = (
     "Local Perturb-and-MAP (LocPMAP) draws samples: each one adds random noise to the score and climbs greedily to a "
     "local maximum. Each pixel gets the label of most samples, and the variance over samples is its uncertainty."
 )
-WITHOUT_NEIGHBOURS = {  # by kind of level: colours of the curves of models without pairwise terms
-    "noise": "black: the unary terms alone; pink: the plain cross-entropy network",
-    "unaries": "black: a network's own argmax; pink: the unaries alone; purple: the same after temperature scaling",
+COLOURS_IN_WORDS = {  # by kind of level
+    "noise": "blue: LocPMAP; orange: other decoders; black: a network without the CRF",
+    "unaries": "blue: LocPMAP; orange: other decoders; black: unaries without the CRF",
+}
+FEATURES = {  # what the scores of a model are computed from
+    "raw": "“Raw” models compute scores from the noisy intensities.",
+    "deep": "“Deep” models compute them by a network.",
+}
+LEARNING = {
+    "pseudolikelihood": "Pseudolikelihood fits the label of each pixel given its neighbours' true labels.",
+    "composite": "Composite likelihood fits whole rows and columns given the true labels of the rest.",
+    "consistent": "Consistent learning fits the label of each pixel given labels of its neighbours that LocPMAP "
+    "samples, because true labels are unknown when decoding.",
+    "cross-entropy": "Cross-entropy fits each pixel on its own, without a CRF.",
 }
 
 
@@ -40,6 +51,38 @@ def seeds_in_words(record: Record) -> str:
 def n_decoded(record: Record) -> int:
     """Return the largest number of test images that a decoder was given."""
     return max((row.n_images for row in record.rows), default=record.protocol.n_test)
+
+
+def model_blocks(record: Record) -> Iterator[Block]:
+    """Yield the meaning of the models' names, then a sentence on each model."""
+    models = record.models_with_rows()
+    kinds = [words for name, words in FEATURES.items() if any(model.features == name for model in models)]
+    kinds += [words for name, words in LEARNING.items() if any(model.learning == name for model in models)]
+    if models:
+        yield Heading("The models")
+        yield Paragraph(" ".join(["A model is a way to score labellings, with its learned weights.", *kinds]))
+        yield Bullets(tuple((f"{capitalised(model.title)} ({model.name})", model.says) for model in models))
+
+
+def bar_blocks(record: Record) -> Iterator[Block]:
+    """Yield bar charts of the decoders on the model learned as in the paper and on LocPMAP's best model."""
+    drawn = [
+        (level, pair)
+        for level in record.levels
+        for pair in (shown.of_paper(record, level), shown.best(record, level))
+        if pair is not None
+    ]
+    charts = {(level.name, pair.model.name): (level, pair) for level, pair in drawn}
+    if charts:
+        yield Heading("Decoders by mean IoU")
+    for level, pair in charts.values():
+        yield Picture(
+            f"decoders-{slug(level.name)}-{slug(pair.model.name)}.png",
+            bars.decoder_bars(record, level, pair.model),
+            f"Mean IoU of every decoder on {pair.model.title}, {record.place(level)}",
+            f"{pair.role}, {record.place(level)}: every decoder on “{pair.model.title}”; "
+            f"{COLOURS_IN_WORDS[record.level_kind]}.",
+        )
 
 
 def ranking_blocks(record: Record, by_iou: list[Verdict], by_nll: list[Verdict]) -> Iterator[Block]:
@@ -88,38 +131,43 @@ def decoder_blocks(record: Record, measures: Sequence[Measure]) -> Iterator[Bloc
     )
     for model in record.models_with_rows():
         yield Heading(capitalised(model.title))
-        yield Paragraph(model.says)
-        shown = (tables.decoder_table(record, level, model, measures) for level in record.levels)
-        yield from (table for table in shown if table is not None)
+        found = (tables.decoder_table(record, level, model, measures) for level in record.levels)
+        yield from (table for table in found if table is not None)
 
 
 def curve_blocks(record: Record) -> Iterator[Block]:
     """Yield calibration and risk-coverage curves, then the ablation."""
-    without = WITHOUT_NEIGHBOURS[record.level_kind]
-    drawn = [level for level in record.levels if curves.panel_models(record, level)]
+    drawn = [level for level in record.levels if curves.drawn_pairs(record, level)]
     if drawn:
         yield Paragraph(
             "A decoder is calibrated if 80 % of the pixels with a confidence of 80 % are correct (the diagonal). Its "
             "uncertainty is useful if the error rate is low among the most confident pixels and rises only as coverage "
-            f"approaches 1. The curves show seed {curves.first_seed(record)}."
+            f"approaches 1. The curves show seed {curves.first_seed(record)}; "
+            f"{COLOURS_IN_WORDS[record.level_kind]}; dashed: the model learned as in the paper."
         )
     for level in drawn:
         yield Picture(
             f"calibration-{slug(level.name)}.png",
             curves.calibration(record, level),
-            f"Accuracy against confidence of every decoder, {record.place(level)}",
-            f"Calibration, {record.place(level)}: accuracy of pixels by confidence. Blue: LocPMAP; orange: "
-            f"the paper's other decoders; green: decoders that the paper does not have; {without}.",
+            f"Accuracy against confidence, {record.place(level)}",
+            f"Calibration, {record.place(level)}: accuracy of pixels by confidence.",
         )
         yield Picture(
             f"risk-coverage-{slug(level.name)}.png",
             curves.risk_coverage(record, level),
-            f"Error rate against coverage of every decoder, {record.place(level)}",
+            f"Error rate against coverage, {record.place(level)}",
             f"Risk and coverage, {record.place(level)}: error rate among the most confident fraction of the pixels.",
         )
     if not drawn:
         yield Paragraph("This run recorded no curves.")
     yield from _ablation(record)
+
+
+def noise_blocks(record: Record) -> Iterator[Block]:
+    """Yield the effect of LocPMAP's noise, from the ablation."""
+    if (text := noise_in_words(ablations(record))) is not None:
+        yield Heading("What the noise of LocPMAP does")
+        yield Paragraph(text)
 
 
 def _ablation(record: Record) -> Iterator[Block]:

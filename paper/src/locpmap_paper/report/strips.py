@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap_paper.report.drawing import Figure, png, styled
-from locpmap_paper.report.findings import OURS, in_sentence
+from locpmap_paper.report import shown
+from locpmap_paper.report.drawing import FULL, Figure, png, styled
 from locpmap_paper.report.measures import MEAN_IOU, four_decimals
 from locpmap_paper.report.pictures import Pictures
-from locpmap_paper.report.record import Decoder, Level, Model, Record
+from locpmap_paper.report.record import Level, Record
+from locpmap_paper.report.shown import Shown
 
-NETWORKS = (("ce-fresh", "argmax"), ("ce-fixed", "argmax"), ("deep-pl", "argmax"))  # the first one pictured is shown
-FIGURE_MODELS = ("deep-pl", "raw-pl")
-INCHES, TITLE_INCHES = 1.04, 0.42  # width of an image, height of two lines above it
+TITLE_INCHES, LARGEST = 0.42, 1.4  # height of two lines above an image, largest width of an image
 VOTE_VARIANCE = 0.25  # the maximum of p(1 - p)
 
 
@@ -30,48 +29,47 @@ class Column:
     limits: tuple[float, float] = (0.0, 1.0)
 
 
-def figure_model(record: Record, pictures: Pictures, level: Level) -> Model | None:
-    """Return the model shown in Figure 1: the deep one if it was run, else the first that is pictured."""
-    names = (*FIGURE_MODELS, *(model.name for model in record.models))
-    known = {model.name: model for model in record.models}
-    there = (name for name in names if name in known and f"{level.name}/{name}/locpmap/labels" in pictures)
-    return next((known[name] for name in there), None)
+@dataclass(frozen=True)
+class Strip:
+    """The main figure: a PNG, and the decoders on models that it shows."""
+
+    png: bytes
+    shown: tuple[Shown, ...]
 
 
-def figure_one(record: Record, pictures: Pictures, level: Level, model: Model, n_images: int = 8) -> bytes:
-    """Draw the paper's five columns, then LocPMAP's probability and variance."""
-    columns = [_input(pictures, level), *_network(record, pictures, level)]
-    columns += _labels(record, pictures, level, model, ("icm", "locpmap"))
-    columns.append(Column("True mask\n", pictures[f"{level.name}/truth"]))
-    columns += _uncertainty(pictures, level, f"{model.name}/locpmap")
-    return _draw(columns, n_images)
-
-
-def best_pictured(record: Record, pictures: Pictures, level: Level) -> tuple[Model, Decoder] | None:
-    """Return the model and form of LocPMAP with the highest mean IoU whose probability is pictured."""
-    best = None
-    for model in record.models:
-        for decoder in record.decoders:
-            value = record.estimate(level.name, model.name, decoder.name, MEAN_IOU.value)
-            there = f"{level.name}/{model.name}/{decoder.name}/probability" in pictures
-            if decoder.family == OURS and there and value is not None and (best is None or value.mean > best[0]):
-                best = value.mean, model, decoder
-    return None if best is None else best[1:]
-
-
-def teaser(record: Record, pictures: Pictures, level: Level, n_images: int = 3) -> tuple[bytes, str] | None:
-    """Draw input, labels, uncertainty and truth by the best pictured model; return the PNG and the model's name."""
-    best = best_pictured(record, pictures, level)
+def main_figure(record: Record, pictures: Pictures, level: Level, n_images: int = 3) -> Strip | None:
+    """Draw input, network alone, the paper's setting, LocPMAP at its best with its uncertainty, and true labels."""
+    there = pictured(pictures, level, "labels")
+    best = shown.best(record, level, there & pictured(pictures, level, "probability"))
     if best is None:
         return None
-    model, decoder = best
-    name = f"{model.name}/{decoder.name}"
-    labels = pictures.get(f"{level.name}/{name}/labels")
-    columns = [_input(pictures, level)]
-    columns += [] if labels is None else [Column("Labels\n", labels)]
-    columns += _uncertainty(pictures, level, name)
-    columns.append(Column("True labels\n", pictures[f"{level.name}/truth"]))
-    return _draw(columns, n_images), f"{in_sentence(decoder)} on the model “{model.title}”"
+    pairs = [shown.alone(record, level, there), shown.of_paper(record, level, there), best]
+    known = tuple({pair.name: pair for pair in pairs if pair is not None}.values())
+    columns = [_input(pictures, level), *(_labels(record, pictures, level, pair, pair.role) for pair in known)]
+    columns += [*_uncertainty(pictures, level, best.name), _truth(pictures, level)]
+    return Strip(_draw(columns, n_images), known)
+
+
+def figure_one(record: Record, pictures: Pictures, level: Level, n_images: int = 4) -> Strip | None:
+    """Draw the paper's Figure 1: input, network alone, ICM, LocPMAP and true mask, then LocPMAP's uncertainty."""
+    there = pictured(pictures, level, "labels")
+    paper = shown.of_paper(record, level, there)
+    if paper is None:
+        return None
+    pairs = [shown.alone(record, level, there), paper]
+    if f"{paper.model.name}/icm" in there:
+        pairs.insert(1, Shown("ICM", paper.model, record.decoder("icm")))
+    known = tuple(pair for pair in pairs if pair is not None)
+    titles = {paper.name: "LocPMAP"}
+    columns = [_labels(record, pictures, level, pair, titles.get(pair.name, pair.role)) for pair in known]
+    columns = [_input(pictures, level), *columns, _truth(pictures, level)]
+    return Strip(_draw([*columns, *_uncertainty(pictures, level, paper.name)], n_images), known)
+
+
+def pictured(pictures: Pictures, level: Level, kind: str) -> set[str]:
+    """Return the names ``model/decoder`` of which there are pictures of a kind."""
+    begin, end = f"{level.name}/", f"/{kind}"
+    return {name[len(begin) : -len(end)] for name in pictures if name.startswith(begin) and name.endswith(end)}
 
 
 def _input(pictures: Pictures, level: Level) -> Column:
@@ -80,24 +78,13 @@ def _input(pictures: Pictures, level: Level) -> Column:
     return Column("Input\n", noisy, "gray", (float(low), float(max(high, low + 1e-6))))
 
 
-def _network(record: Record, pictures: Pictures, level: Level) -> list[Column]:
-    """Return the column of the network alone, or of the unaries alone if no network is pictured."""
-    for model, decoder in (*NETWORKS, ("raw-pl", "argmax")):
-        labels = pictures.get(f"{level.name}/{model}/{decoder}/labels")
-        if labels is not None:
-            title = "Unary alone" if model == "raw-pl" else "FCN"
-            return [Column(f"{title}\n{overlap(record, level.name, model, decoder)}", labels)]
-    return []
+def _truth(pictures: Pictures, level: Level) -> Column:
+    return Column("True labels\n", pictures[f"{level.name}/truth"])
 
 
-def _labels(record: Record, pictures: Pictures, level: Level, model: Model, decoders: tuple[str, ...]) -> list[Column]:
-    columns = []
-    for decoder in decoders:
-        labels = pictures.get(f"{level.name}/{model.name}/{decoder}/labels")
-        if labels is not None:
-            title = {"icm": "ICM", "locpmap": "LocPMAP"}[decoder]
-            columns.append(Column(f"{title}\n{overlap(record, level.name, model.name, decoder)}", labels))
-    return columns
+def _labels(record: Record, pictures: Pictures, level: Level, pair: Shown, title: str) -> Column:
+    value = overlap(record, level.name, pair.model.name, pair.decoder.name)
+    return Column(f"{title}\n{value}", pictures[f"{level.name}/{pair.name}/labels"])
 
 
 def overlap(record: Record, level: str, model: str, decoder: str) -> str:
@@ -118,13 +105,14 @@ def _uncertainty(pictures: Pictures, level: Level, name: str) -> list[Column]:
 def _draw(columns: list[Column], n_images: int) -> bytes:
     n = min(n_images, len(columns[0].images))
     height, width = _stacked(columns[0].images[:n].astype(np.float32)).shape
-    tall = INCHES * height / width
+    across = min(LARGEST, FULL / len(columns))
+    tall = across * height / width
     with styled():
-        figure = Figure(figsize=(INCHES * len(columns), tall + TITLE_INCHES))
+        figure = Figure(figsize=(across * len(columns), tall + TITLE_INCHES))
         figure.subplots_adjust(left=0, right=1, bottom=0, top=tall / (tall + TITLE_INCHES), wspace=0.04)
         for axis, column in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
-            shown = _stacked(column.images[:n].astype(np.float32))
-            axis.imshow(shown, cmap=column.colours, vmin=column.limits[0], vmax=column.limits[1], aspect="auto")
+            stacked = _stacked(column.images[:n].astype(np.float32))
+            axis.imshow(stacked, cmap=column.colours, vmin=column.limits[0], vmax=column.limits[1], aspect="auto")
             axis.set_title(column.title, fontsize=9)
             axis.set_axis_off()
         return png(figure)
