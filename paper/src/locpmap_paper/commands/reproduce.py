@@ -18,7 +18,7 @@ from locpmap_paper.commands.data import fetch_with_bar
 N_BEST = 5  # decoders per model in the final table
 MAX_SEEDS = 1000
 REPORT_SECONDS = 5.0  # rough duration
-KNOWN = 10.0  # seconds of measured speed that count as much as the expected durations
+KNOWN = 30.0  # seconds of measured speed that count as much as the expected durations
 FOR_DECODERS = timedelta(days=7)  # timeout of the other processes while the first one decodes
 
 

@@ -115,7 +115,7 @@ FULL_DIGITS = Denoising(
     paper=None,
     shipped=("deep-consistent-far", "ce-fresh"),
 )
-# Runs in two minutes on two cores: one model as in the paper, one that is better, and the network alone.
+# The demonstration: one model as in the paper, one that is better, and the network alone.
 DIGITS = replace(
     FULL_DIGITS,
     n_test=200,

@@ -10,6 +10,7 @@ from typing import Any
 from locpmap_paper.report import shown
 from locpmap_paper.report.ablation import Ablation
 from locpmap_paper.report.drawing import HALF, SCALED_COLOUR, Figure, colour_of, png, styled
+from locpmap_paper.report.findings import OURS
 from locpmap_paper.report.record import Curve, Level, Record
 from locpmap_paper.report.scene_comparison import SCALED
 from locpmap_paper.report.shown import Shown
@@ -80,6 +81,7 @@ def _draw(
                     linewidth=1.7,
                     marker=marker,
                     markersize=3.6,
+                    zorder=3 if pair.decoder.family == OURS else 2,
                     label=pair.role if pair.decoder.family == "network" else textwrap.fill(pair.words, LEGEND),
                 )
         figure.legend(loc="outside lower left", handlelength=3)
