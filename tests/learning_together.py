@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.crf.store import FileStore
+from locpmap.crf.fitting import FileStore
 from locpmap.errors import InputError
 from locpmap.learning import Processes, checkpoint, fit, godambe, joined_processes
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import locpmap as lp
-from locpmap.deciding.boundaries import band_width, bands, best_map, boundary_iou
+from locpmap.deciding.sampled import band_width, bands, best_map, boundary_iou
 from locpmap.errors import InputError
 
 

@@ -14,7 +14,7 @@ from tests.oracles.transfer_matrix import TransferMatrix
 
 import locpmap as lp
 from locpmap.graphs import Graph, Grid
-from locpmap.inference import elimination_passes
+from locpmap.inference import elimination
 from locpmap.inference.elimination import plan_elimination
 from locpmap.inference.exact import Exact
 
@@ -156,8 +156,8 @@ def test_memory_limit_does_not_change_results(monkeypatch: pytest.MonkeyPatch, n
     """Tables that are recomputed in segments give identical results."""
     model = random_model("grid", n_sites=48, n_labels=2, seed=10)
     expected = lp.infer(potentials(model), Exact())
-    monkeypatch.setattr(elimination_passes, "CACHED_ENTRIES", n_stored)
-    assert len(elimination_passes._segments([64] * 48, 1)) > (1 if n_stored < 3000 else 0)
+    monkeypatch.setattr(elimination, "CACHED_ENTRIES", n_stored)
+    assert len(elimination._segments([64] * 48, 1)) > (1 if n_stored < 3000 else 0)
     result = lp.infer(potentials(model), Exact())
     assert result.log_partition == expected.log_partition
     np.testing.assert_array_equal(result.probability, expected.probability)

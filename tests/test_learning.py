@@ -19,14 +19,13 @@ from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import Scores
-from locpmap.learning import FitOptions, checkpoint, fit, stochastic
+from locpmap.learning import FitOptions, checkpoint, fit, optimisers
 from locpmap.learning.batches import VOID, Batch, split
 from locpmap.learning.dataset import read_dataset
 from locpmap.learning.fit import HELD_OUT_SAMPLES, SAMPLES, Control, fit_stochastic
-from locpmap.learning.lbfgs import minimise
 from locpmap.learning.objectives import Objective
+from locpmap.learning.optimisers import Descent, descend, minimise
 from locpmap.learning.parameters import Parameters
-from locpmap.learning.stochastic import Descent, descend
 
 from .oracles.exact_data import exact_images
 from .oracles.statistics import check_z, z_bound
@@ -447,7 +446,7 @@ def test_consistent_gradients_are_derivatives_of_the_reported_likelihood() -> No
 def test_a_fit_without_gain_reports_it_and_returns_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(14)
     images, labels = rng.normal(size=(10, 3, 3)), rng.integers(0, 3, (10, 3, 3))  # labels independent of the images
-    monkeypatch.setattr(stochastic, "RATES", (50.0,))  # steps so large that every one increases the loss
+    monkeypatch.setattr(optimisers, "RATES", (50.0,))  # steps so large that every one increases the loss
     result = lp.CRF(3).fit(images, labels, options=lp.learning.FitOptions(batch_size=5))
     assert result.gain == 0
     assert result.status is lp.learning.FitStatus.NO_GAIN

@@ -19,11 +19,9 @@ from locpmap.formats.model_file import write_model
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.threads import ranges
 from locpmap.refining import scoring
-from locpmap.refining.adapters import adapt
 from locpmap.refining.guiding import STEPS, guided_log_mean
-from locpmap.refining.reading import READING, read
-from locpmap.refining.resizing import resize
-from locpmap.refining.similarity import similarity
+from locpmap.refining.model import resize, similarity
+from locpmap.refining.reading import READING, adapt, read
 from locpmap.refining.weights import Weights
 
 torch = pytest.importorskip("torch")

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 import locpmap as lp
 from locpmap.refining.adapting import N_STEPS, Rule, adapted, lattice
 from locpmap.refining.examples import gather
-from locpmap.refining.fitting_share import Points, fit_share
+from locpmap.refining.fitting import Points, fit_share
 from locpmap.scale import refine_tiled
 
 RULE = Rule(threshold=0.4, removed=0.1)

@@ -17,9 +17,8 @@ import numpy.typing as npt
 
 from benchmarks.arena.cells import CELLS, Cell, Seen, images_of
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.fitting import typical_similarity
+from locpmap.refining.fitting import Points, Setting, candidates, typical_similarity
 from locpmap.refining.fitting_samples import START, fit_samples
-from locpmap.refining.fitting_share import Points, Setting, candidates
 from locpmap.refining.presence import ALWAYS, fit_presence
 from locpmap.refining.scoring import METRICS, Score, difference, softmax
 from locpmap.refining.weights import Weights

@@ -14,7 +14,7 @@ from benchmarks.deciding import as_colours
 from benchmarks.dense import GRID, Dense
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import fit_scale
-from locpmap.refining.resizing import resize
+from locpmap.refining.model import resize
 from locpmap.refining.scoring import score, softmax, total
 
 Array = npt.NDArray[Any]

@@ -15,7 +15,7 @@ from locpmap.errors import InputError
 from locpmap.refining.weights import Weights
 from locpmap.scale import refine_tiled
 from locpmap.scale import workers as crews
-from locpmap.scale.colours import BAND, Palette
+from locpmap.scale.whole_raster import BAND, Palette
 
 da = pytest.importorskip("dask.array")
 zarr = pytest.importorskip("zarr")
@@ -96,7 +96,7 @@ def test_palette_does_not_depend_on_the_band_size(monkeypatch: pytest.MonkeyPatc
     image = example()[0].astype(np.float64)
     scaled = (image - (image.min((0, 1)) + image.max((0, 1))) / 2) / ((image.max((0, 1)) - image.min((0, 1))) / 2).max()
     for band in (BAND, 7, 1):
-        monkeypatch.setattr("locpmap.scale.colours.BAND", band)
+        monkeypatch.setattr("locpmap.scale.whole_raster.BAND", band)
         palette = Palette.of(image)
         np.testing.assert_allclose(palette.scaled(image, None)[0], np.moveaxis(scaled, -1, 0), atol=1e-6)
         assert palette.whole.variance == pytest.approx(scaled.var((0, 1)).sum())

@@ -127,7 +127,7 @@ def test_results_do_not_depend_on_the_tile_size() -> None:
 
 @pytest.mark.parametrize("block", [1024, 20])
 def test_presence_is_that_of_the_whole_raster(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("locpmap.scale.fractions.BLOCK", block)
+    monkeypatch.setattr("locpmap.scale.whole_raster.BLOCK", block)
     image, logits = example()
     mask = np.zeros((HEIGHT, WIDTH), bool)
     mask[:, 40:] = True

@@ -14,9 +14,7 @@ from locpmap.errors import InputError
 from locpmap.kernels.cpu import sampling
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.scale import TiledResult
-from locpmap.scale.box import Box
-from locpmap.scale.reach import Reach, Visit, reach_of
-from locpmap.scale.tiling import Tiling
+from locpmap.scale.tiling import Box, Reach, Tiling, Visit, reach_of
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")

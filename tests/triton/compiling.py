@@ -38,15 +38,12 @@ from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
 from locpmap.kernels.triton.climb.potts_grid import Draw
-from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
-from locpmap.kernels.triton.count.score_terms import score_terms
-from locpmap.kernels.triton.count.votes import votes
+from locpmap.kernels.triton.count import conditionals, grid_conditionals, score_terms, votes
 from locpmap.kernels.triton.guided_mean import guided_mean
 from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
 from locpmap.kernels.triton.likelihood.site_likelihood import site_likelihood
+from locpmap.kernels.triton.messages.beliefs import bethe_edges, forest_log_partitions, log_beliefs
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
-from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
-from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 from locpmap.kernels.triton.messages.sweep_messages import DeviceMessages, DevicePlan, pass_messages
 from locpmap.potentials import Potentials

@@ -12,7 +12,7 @@ from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.cpu.dispatch import kernel_of
-from locpmap.kernels.triton.messages.log_beliefs import bethe_edges
+from locpmap.kernels.triton.messages.beliefs import bethe_edges
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0

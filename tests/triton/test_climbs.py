@@ -21,8 +21,7 @@ from locpmap.kernels.reference.votes import votes as reference_votes
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
-from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
-from locpmap.kernels.triton.count.votes import votes
+from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.perturb import begin, items, perturb
 from locpmap.potentials import Potentials
 

@@ -12,7 +12,7 @@ from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.trees import spanning_forests
-from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
+from locpmap.kernels.triton.messages.beliefs import forest_log_partitions
 from locpmap.potentials import Potentials
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's NumPy warns of log 0

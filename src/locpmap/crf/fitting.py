@@ -1,8 +1,10 @@
 """Fitting of a CRF: data, objective, optimiser, and LocPMAP as the sampler of consistent learning."""
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,15 +12,15 @@ import numpy as np
 from locpmap.arrays import Array, on_gpu
 from locpmap.crf.compose import compose
 from locpmap.crf.progress import progress_callback
-from locpmap.crf.store import FileStore
 from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
+from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
 from locpmap.inference import LocPMAP, samples
 from locpmap.kernels.placement import FITTING, Job
 from locpmap.learning import FitOptions, FitResult, Processes
 from locpmap.learning.batches import Batch, split
-from locpmap.learning.checkpoint import Checkpoint, digest_of
+from locpmap.learning.checkpoint import Checkpoint, State, digest_of
 from locpmap.learning.dataset import Dataset, read_dataset
 from locpmap.learning.fit import Control, Sampler, fit_lbfgs, fit_stochastic
 from locpmap.learning.objectives import Objective
@@ -164,3 +166,28 @@ def _fingerprint(parameters: Parameters, data: Dataset, validation: list[Batch] 
         "scales": [float(f"{scale:.6g}") for scale in data.scales],  # later digits depend on the number of processes
         "validation": None if validation is None else digest_of(validation, processes),
     }
+
+
+class FileStore:
+    """Storage of a fit's state in a file whose header identifies the fit."""
+
+    def __init__(self, path: str | os.PathLike[str], fit: dict[str, Any]) -> None:
+        self.path, self.fit = Path(path), fit
+
+    def load(self) -> State | None:
+        """Return the state, or None if there is no file; raise InputError for the state of another fit."""
+        if not self.path.exists():
+            return None
+        arrays, header = read_model(self.path)
+        if header.get("fit") != self.fit:
+            raise InputError(
+                f"checkpoint {self.path} belongs to another fit, expected a new path or the same data and options"
+            )
+        return arrays
+
+    def save(self, state: State) -> None:
+        write_model(self.path, state, {"kind": "checkpoint", "fit": self.fit})
+
+    def remove(self) -> None:
+        """Remove the file after the fit has ended."""
+        self.path.unlink(missing_ok=True)

@@ -6,12 +6,11 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, Restore, is_tensor, namespace, place_like
-from locpmap.deciding.boundaries import best_map
 from locpmap.deciding.decider import Decider
 from locpmap.deciding.decision import Decision, abstain_from, own_probability
 from locpmap.deciding.inputs import MEASURES, Sites, as_float, as_labels, cost_of, overlap_of, sites_of, unknown_measure
 from locpmap.deciding.measures import OVERLAPS
-from locpmap.deciding.sampled import best_decision
+from locpmap.deciding.sampled import best_decision, best_map
 from locpmap.deciding.solving import Rule, argmax_of, solve
 from locpmap.deciding.statistics import affine_argmax
 from locpmap.errors import InputError, InputTypeError, unknown, within

@@ -13,8 +13,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError, whole_number
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
-from locpmap.inference.elimination import Plan, plan_elimination
-from locpmap.inference.elimination_passes import Tables, forward_backward, max_out, sum_out
+from locpmap.inference.elimination import Plan, Tables, forward_backward, max_out, plan_elimination, sum_out
 from locpmap.result import BoundKind, Status
 
 STEP_ENTRIES = 2**24  # table entries processed per step, between two checks of the time limit

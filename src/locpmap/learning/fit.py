@@ -12,10 +12,9 @@ from locpmap.learning.batches import Batch, draw, thinned_to
 from locpmap.learning.checkpoint import Checkpoint
 from locpmap.learning.dataset import Dataset
 from locpmap.learning.godambe import standard_errors
-from locpmap.learning.lbfgs import minimise
 from locpmap.learning.objectives import Objective
+from locpmap.learning.optimisers import STEPS_PER_CHECK, Descent, descend, minimise
 from locpmap.learning.result import FitResult, FitStatus
-from locpmap.learning.stochastic import STEPS_PER_CHECK, Descent, descend
 
 Progress = Callable[[int, int, float], None]  # iteration, maximum number of iterations, value
 

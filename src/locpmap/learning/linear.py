@@ -6,21 +6,23 @@ the data only, so results do not depend on the number of threads.
 """
 
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, namespace
+from locpmap.arrays import Array, cast, is_tensor, namespace
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Scores
 from locpmap.kernels.threads import Threads
+from locpmap.kernels.triton.cache import cached
 from locpmap.learning.batches import Batch
-from locpmap.learning.placement import on_host, placed, placed_once, with_ones
 
 GPU_SCORES = 1 << 26  # pairwise scores of one group on a GPU
 CPU_GROUPS, GPU_GROUPS = 16, 1 << 12  # groups per thread whose sums are in memory simultaneously
 ONE_THREAD = Threads(1)
+ROWS = 1 << 15  # rows of features that are converted to double precision and squared together
 
 
 class Sums(NamedTuple):
@@ -110,4 +112,28 @@ def mean_square(features: Array, weights: Array) -> Array:
     return squares / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))
 
 
-ROWS = 1 << 15  # rows of features that are converted to double precision and squared together
+def placed(array: Array, device: str | None) -> Any:
+    """Return a tensor on the device, or the array itself for the device None."""
+    return array if device is None else import_module("torch").tensor(array, device=device).contiguous()
+
+
+def placed_once(array: Array, device: str | None) -> Any:
+    """Return ``placed(array, device)``, cached, for an array that is used in every pass and never modified."""
+    if device is None or isinstance(array, np.memmap):  # not cached: may be larger than the device's memory
+        return placed(array, device)
+    return cached((array,), ("placed", device), lambda: placed(array, device))
+
+
+def with_ones(features: Any) -> Any:
+    """Return features (n, S, D) as a matrix (n · S, D + 1) whose last column is 1; NumPy arrays become double."""
+    if is_tensor(features):
+        rows = features.flatten(0, 1)
+        return import_module("torch").cat([rows, rows.new_ones(len(rows), 1)], 1)
+    matrix = np.ones((features.shape[0] * features.shape[1], features.shape[2] + 1))
+    matrix[:, :-1] = features.reshape(len(matrix), -1)
+    return matrix
+
+
+def on_host(rows: list[Any]) -> list[Array]:
+    """Return the sums of groups as NumPy arrays, copied from a device with one synchronisation."""
+    return list(import_module("torch").stack(rows).cpu().numpy()) if is_tensor(rows[0]) else rows

@@ -84,7 +84,7 @@ def measure(
         Potts weight is negative: ``infer`` checks all images of the batch, ``measure`` each image on its own.
 
         Cost per sample, in addition to sampling: O(S) for "area" and "presence", O(S + E) for "perimeter", and for
-        "components" O(S) per label that occurs on a grid and O(S + E) on a graph.
+        "components" O(S) on a grid and O(S + E) on a graph.
 
     Example:
         >>> unary = np.zeros((8, 8, 2))

@@ -17,11 +17,10 @@ try:
 except ImportError as error:
     raise ImportError("locpmap.nn needs torch: pip install 'locpmap[torch]'") from error
 
-from locpmap.nn.fcn import FCN
 from locpmap.nn.field_loss import FieldLoss
 from locpmap.nn.head import CRFHead
 from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss, consistent_loss
-from locpmap.nn.network import CRFNetwork
+from locpmap.nn.network import FCN, CRFNetwork
 from locpmap.nn.training import Recipe, choose_device, train
 
 __all__ = [

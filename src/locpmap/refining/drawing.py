@@ -18,8 +18,7 @@ from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
 from locpmap.measuring.quantities import area
-from locpmap.refining.prepared import Prepared, as_calibrated
-from locpmap.refining.sampling import averaged
+from locpmap.refining.prepared import Prepared, as_calibrated, averaged
 from locpmap.result import Result
 
 LEVELS = (0.05, 0.5, 0.95)

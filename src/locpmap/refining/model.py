@@ -1,4 +1,4 @@
-"""The Potts model of a refiner, built from an image, scores and weights."""
+"""The Potts model of a refiner, built from an image, scores and weights: resized scores, and coupled similar pixels."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import namespace, place_like
+from locpmap.arrays import is_tensor, namespace, place_like
 from locpmap.errors import InputError, within
+from locpmap.graphs.grid import ends_of
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.reading import Given, read_mask
-from locpmap.refining.resizing import resize
-from locpmap.refining.similarity import similarity
 from locpmap.refining.weights import STEPS, Adjustment, Weights
 
 AS_LEARNED = Adjustment()
@@ -132,3 +131,74 @@ def _edges(alike: Any, learned: Any, smoothing: float, strength: Any) -> Any:
         return alike * np.float32(coloured) + np.float32(constant)
     edges = (alike * np.float32(coloured) + np.float32(constant)) * per_image(strength, 3)
     return edges + alike * np.float32(smoothing) if smoothing else edges
+
+
+def resize(scores: Any, height: int, width: int) -> Any:
+    """Resize scores (N, h, w, K) to (N, H, W, K), where H >= h and W >= w; O(N · H · W · K).
+
+    Values are interpolated between pixel centres and constant beyond the outermost centres, as in torch's
+    ``interpolate(.., mode="bilinear", align_corners=False)``.
+
+    >>> from locpmap.refining import resize
+    >>> resize(np.array([0.0, 1.0]).reshape(1, 1, 2, 1), 1, 4).ravel().tolist()
+    [0.0, 0.25, 0.75, 1.0]
+    """
+    return _resize_axis(_resize_axis(scores, 1, height), 2, width)
+
+
+def _resize_axis(scores: Any, axis: int, length: int) -> Any:
+    """Resize one axis to a new length."""
+    n_given = scores.shape[axis]
+    if n_given == length:
+        return scores
+    place = np.clip((np.arange(length) + 0.5) * n_given / length - 0.5, 0, n_given - 1)
+    low = np.minimum(place.astype(np.int64), max(n_given - 2, 0))
+    part = (place - low).astype(np.float32).reshape((-1, *[1] * (3 - axis)))
+    below, above, share = (place_like(scores, x) for x in (low, np.minimum(low + 1, n_given - 1), part))
+    first = _take(scores, below, axis)
+    found = _take(scores, above, axis)
+    found -= first
+    found *= share
+    found += first
+    return found
+
+
+def _take(scores: Any, index: Any, axis: int) -> Any:
+    """Return a copy of the indexed rows or columns in C order, which plain indexing does not ensure."""
+    return scores.index_select(axis, index) if is_tensor(scores) else np.take(scores, index, axis)
+
+
+def similarity(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
+    """Compute ``exp(-d² / 2⟨d²⟩)``, where d is the colour distance between each pixel and the pixel a step away.
+
+    The mean ⟨d²⟩ is over the edges of one image and one step, so the units of the image do not matter. In an image of
+    one colour the similarity is 1. Cost: O(N · C · H · W).
+
+    Args:
+        image: Colours, (N, C, H, W).
+        step: Rows down and columns right.
+        mean: ⟨d²⟩ of the whole image, where ``image`` is a window of it.
+        masked: Booleans (N, H, W), True at pixels whose edges are excluded from the mean, or None.
+
+    Returns:
+        One value per edge, (N, h, w).
+
+    >>> similarity(np.array([[[[0.0, 0.0, 5.0]]]]), (0, 1)).round(4).tolist()
+    [[[1.0, 0.3679]]]
+    """
+    xp = namespace(image)
+    first, second = ((..., *end) for end in ends_of(step, *image.shape[2:]))
+    squares = xp.square(image[first] - image[second]).sum(1)
+    if 0 in squares.shape:
+        return squares
+    counted = None if masked is None else ~(masked[first] | masked[second])
+    for n, one in enumerate(squares):  # image by image, so that rounding does not depend on the batch
+        typical = _mean(one if counted is None else one[counted[n]]) if mean is None else mean
+        if typical > 0:
+            one *= np.float32(-0.5 / typical)
+    return xp.exp(squares, out=squares)
+
+
+def _mean(squares: Any) -> float:
+    """Return the mean, 0 for an empty array."""
+    return float(squares.mean()) if 0 not in squares.shape else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from warnings import warn
@@ -11,7 +11,6 @@ import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, unknown
-from locpmap.refining.adapters import adapt
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
@@ -21,6 +20,7 @@ LEAST = 1e-6  # lower bound of probabilities before the logarithm
 NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
 READING = ("layout", "scores", "stride", "mask")  # options of `Refiner.prepare`
 FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
+NAMES = ("logits", "out")  # keys of Hugging Face and of torchvision
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
     Args:
         image: None, (H, W), (H, W, C) or a tensor (C, H, W); with a batch axis if the logits have one.
         logits: (H, W, K), (K, H, W), a batch of them, or a network's output for
-            :func:`locpmap.refining.adapters.adapt`.
+            :func:`locpmap.refining.reading.adapt`.
         layout: "hwk", "khw", or "auto" for the layout that matches the size of the image.
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
     """
@@ -234,3 +234,26 @@ def options_of_prepare(method: str, reading: dict[str, Any], other: str = "") ->
             expected = f"{', '.join(READING[:-1])} or {READING[-1]}"
             raise InputTypeError(f"Refiner.{method} got the option {name!r}, expected {expected}{other}")
     return reading
+
+
+def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
+    """Extract the scores from a network's output, and return them with their layout.
+
+    Supported outputs are Hugging Face's (an attribute or key "logits", (N, K, h, w)) and torchvision's (a key "out",
+    (N, K, H, W)). For both, "auto" becomes "khw". Other inputs are returned unchanged.
+
+    >>> adapt({"out": np.zeros((1, 21, 8, 8))})[1]
+    'khw'
+    >>> adapt(np.zeros((8, 8, 21)))[1]
+    'auto'
+    """
+    if isinstance(logits, Mapping):
+        names = [name for name in NAMES if name in logits]
+        if not names:
+            raise InputError(
+                f"logits is a dictionary with the keys {sorted(map(str, logits))}, expected 'logits' or 'out'"
+            )
+        found = logits[names[0]]
+    else:
+        found = getattr(logits, "logits", None)
+    return (logits, layout) if found is None else (found, "khw" if layout == "auto" else layout)

@@ -23,10 +23,9 @@ from locpmap.kernels.placement import check_device
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoding, Finish
 from locpmap.scale.model import GridModel, TiledModel
-from locpmap.scale.reach import Reach, reach_of
 from locpmap.scale.sources import needed
 from locpmap.scale.store import ARRAYS, Store
-from locpmap.scale.tiling import Tile, Tiling, tile_size
+from locpmap.scale.tiling import Reach, Tile, Tiling, reach_of, tile_size
 from locpmap.scale.workers import Workers, each, value_of, workers
 
 Progress = Callable[[int, int, float], None]
@@ -84,7 +83,7 @@ def infer_tiled(
     Notes:
         With single-site blocks and 4 neighbours, a label depends after T sweeps on sites at most 2T rows or columns
         away, or 2T + 1 for conditional probabilities. The width of the halo follows from ``max_sweeps``, the blocks and
-        the connectivity (:mod:`locpmap.scale.reach`). Climbs on images take 5 to 9 sweeps on average, and the longest
+        the connectivity (:mod:`locpmap.scale.tiling`). Climbs on images take 5 to 9 sweeps on average, and the longest
         often about 20, so a smaller ``max_sweeps`` often gives the same labels with smaller halos; check
         :attr:`TiledResult.converged`.
 

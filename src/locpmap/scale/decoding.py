@@ -14,7 +14,7 @@ from locpmap.inference.sampling import Sampler
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
-from locpmap.scale.sources import Piece
+from locpmap.scale.sources import read_piece
 from locpmap.scale.tiling import Tile
 
 Finish = Callable[[Potentials, Result], Result]
@@ -45,7 +45,7 @@ class Decoding:
         """Read the pieces that are still in files, and decode the tile."""
         core = tile.core.within(tile.window).slices
         try:
-            mask, *rest = (piece.read() if isinstance(piece, Piece) else piece for piece in pieces)
+            mask, *rest = map(read_piece, pieces)
             if mask is not None and mask[core].all():
                 return self._masked(tile)
             potentials = self.builder(tile.window, mask, *rest)

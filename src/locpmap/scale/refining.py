@@ -19,18 +19,15 @@ from locpmap.refining.adapting import KEPT, Adaptation, adapted
 from locpmap.refining.api import as_refiner
 from locpmap.refining.guiding import RADII, guided_log_mean
 from locpmap.refining.model import compose, factors
+from locpmap.refining.prepared import averaged, errors_of, fields_of, with_errors
 from locpmap.refining.reading import SCORES, Given, read
 from locpmap.refining.refiner import Refiner
-from locpmap.refining.sampling import averaged, errors_of, fields_of, with_errors
 from locpmap.refining.weights import Adjustment, Errors, Weights
-from locpmap.scale.adapting import at_lattice
 from locpmap.scale.api import TiledResult, tiled
-from locpmap.scale.box import Box
-from locpmap.scale.colours import Palette
-from locpmap.scale.fractions import predicted_fractions, read_piece
 from locpmap.scale.model import as_window
-from locpmap.scale.reach import reach_of
-from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of
+from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of, read_piece
+from locpmap.scale.tiling import Box, reach_of
+from locpmap.scale.whole_raster import Palette, at_lattice, predicted_fractions
 
 TILES = LocPMAP(start="perturbed", max_sweeps=32)
 CORNER = 256  # rows and columns read to decide between logits and probabilities

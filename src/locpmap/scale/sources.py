@@ -289,6 +289,11 @@ class Piece:
         return np.asarray(self.source[self.index])
 
 
+def read_piece(piece: Any) -> Any:
+    """Return a piece of a raster as an array, or None for None."""
+    return piece.read() if isinstance(piece, Piece) else None if piece is None else np.asarray(piece)
+
+
 def piece_of(source: Any, index: Index) -> Any:
     """Return a part of a source: a slice of a NumPy or dask array, or a `Piece` of a file."""
     return source[index] if is_dask(source) or isinstance(source, np.ndarray) else Piece(source, index)

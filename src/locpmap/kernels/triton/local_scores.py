@@ -177,6 +177,33 @@ def add_local_scores(
 
 
 @triton.jit
+def local_scores(unary, pairs, labels, stride, block_of, n, i, valid, SIZES: tl.constexpr):
+    """Return the unaries of sites plus the pairwise scores with their neighbours' labels, (ITEMS, LABELS).
+
+    Labels beyond L score -inf.  ``unary`` and ``labels`` point to the image's site 0; labels of consecutive sites are
+    ``stride`` elements apart.  Neighbours with label -1 are ignored; so are those in the same block, if ``block_of`` is
+    given.
+    """
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    k = tl.arange(0, SIZES.labels)[None, :]
+    held = valid[:, None] & (k < N_LABELS)
+    scores = tl.load(unary + i[:, None] * N_LABELS + k, mask=held, other=0.0)
+    slot, degree = neighbours(pairs, i, valid)
+    step, most = 0, tl.max(degree, axis=0)
+    while step < most:
+        there = step < degree
+        near = tl.load(pairs.neighbour + slot + step, mask=there, other=0).to(tl.int64)
+        if block_of is not None:
+            block = tl.load(block_of + i, mask=valid, other=0)
+            there = there & (tl.load(block_of + near, mask=there, other=0) != block)
+        label = tl.load(labels + near * stride, mask=there, other=-1).to(tl.int32)
+        known = tl.where(label >= 0, slot + step, -1)
+        scores += pair_scores(pairs, n, known[:, None], k, label[:, None], SIZES)
+        step += 1
+    return tl.where(k < N_LABELS, scores, float("-inf"))
+
+
+@triton.jit
 def inner_edge(pairs, block_of, strides, labels, b, stride, slot):
     """Return whether the edge at a slot is inside block b and this is its later site; and the other site's stride.
 

@@ -9,9 +9,8 @@ from locpmap.kernels.message_plan import Domain, find_domain, linear_weights, to
 from locpmap.kernels.model import UNVISITED, Array
 from locpmap.kernels.spec import ModelView
 from locpmap.kernels.trees import is_forest, lists_of, outward, shared_out, there_and_back
+from locpmap.kernels.triton.messages.beliefs import bethe_edges, forest_log_partitions, log_beliefs
 from locpmap.kernels.triton.messages.decode_messages import decode_messages
-from locpmap.kernels.triton.messages.forest_log_partitions import forest_log_partitions
-from locpmap.kernels.triton.messages.log_beliefs import bethe_edges, log_beliefs
 from locpmap.kernels.triton.messages.sweep_messages import DeviceMessages, DevicePlan, pass_messages
 
 

@@ -22,8 +22,7 @@ from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.climb.potts_grid import Draw
-from locpmap.kernels.triton.count.conditionals import conditionals, grid_conditionals
-from locpmap.kernels.triton.count.votes import votes
+from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 

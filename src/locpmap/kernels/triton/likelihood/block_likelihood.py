@@ -13,13 +13,12 @@ import triton.language as tl
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.block_launches import place_plan
+from locpmap.kernels.triton.block_launches import Task, place_plan
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
 from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
-from locpmap.kernels.triton.likelihood.likelihood_scores import Task, local_scores
 from locpmap.kernels.triton.likelihood.pair_gradient import add_edge_gradients
-from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import local_scores, pairs_of, sizes_of
 
 MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
 

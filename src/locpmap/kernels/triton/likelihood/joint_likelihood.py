@@ -8,8 +8,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.likelihood import Scores
-from locpmap.kernels.triton.block_launches import PlacedPlan
-from locpmap.kernels.triton.likelihood.likelihood_scores import Range, Task
+from locpmap.kernels.triton.block_launches import PlacedPlan, Range, Task
 from locpmap.kernels.triton.local_scores import Pairs, inner_edge, joint_scores, sizes_of
 
 

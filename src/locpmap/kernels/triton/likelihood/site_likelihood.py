@@ -11,8 +11,7 @@ import triton.language as tl
 
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.likelihood.likelihood_scores import local_scores
-from locpmap.kernels.triton.local_scores import pairs_of, sizes_of, strides_of
+from locpmap.kernels.triton.local_scores import local_scores, pairs_of, sizes_of, strides_of
 
 
 def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Array, losses: Losses, part: Part) -> None:

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
+from locpmap.kernels.triton.local_scores import neighbours
 
 _INF = tl.constexpr(float("inf"))
 _FAR = tl.constexpr(40.0)  # 1 - exp(-weight) rounds to 1 for Potts weights above this
@@ -45,8 +46,7 @@ def lists_of(pairs, order, position, stop):
     """Return the sites (B,) at positions of an order, which of them exist, and the start and length of their lists."""
     inside = position < stop
     site = tl.load(order + position, mask=inside, other=0).to(tl.int64)
-    start = tl.load(pairs.indptr + site, mask=inside, other=0)
-    degree = (tl.load(pairs.indptr + site + 1, mask=inside, other=0) - start).to(tl.int32)
+    start, degree = neighbours(pairs, site, inside)
     return site, inside, start, degree
 
 

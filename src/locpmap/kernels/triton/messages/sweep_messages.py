@@ -18,7 +18,7 @@ import triton.language as tl
 from locpmap.kernels.message_plan import UNDAMPED_SWEEPS, Domain
 from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.local_scores import pairs_of, strides_of
+from locpmap.kernels.triton.local_scores import neighbours, pairs_of, strides_of
 from locpmap.kernels.triton.messages.grid_slots import cells_of, shape_of
 from locpmap.kernels.triton.messages.messages import rows, tile_of
 from locpmap.kernels.triton.messages.send_messages import Algebra, Image, Senders, add, send_ways, slots_to
@@ -209,8 +209,7 @@ def _visit(
     mark = tl.load(dirty + site, mask=inside, other=0, cache_modifier=".cg")
     active = (mark > 0) & ((tl.load(state.linear + n) != 0) == ALGEBRA.linear)
     if shape is None:
-        start = tl.load(pairs.indptr + site, mask=active, other=0)
-        degree = (tl.load(pairs.indptr + site + 1, mask=active, other=0) - start).to(tl.int32)
+        start, degree = neighbours(pairs, site, active)
         found = tl.max(tl.where(active, degree + 1, 0), axis=0)
     else:
         start, degree = site, row  # not read

@@ -1,15 +1,60 @@
-"""Conditional (Rao-Blackwell) probabilities, summed as integers in units of 2^-40; see the reference."""
+"""Statistics of label maps: votes, conditional (Rao-Blackwell) probabilities and scores; see the reference.
 
+Each lane of `votes` handles one site and counts eight labels at a time, in the bytes of a 64-bit word.  Conditional
+probabilities are summed as integers in units of 2^-40, scores as float64.
+"""
+
+import torch
 import triton
 import triton.language as tl
 
 from locpmap.kernels import model as constants
 from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
-from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import (
+    add_local_scores,
+    items_of,
+    neighbours,
+    pairs_of,
+    potts_weights,
+    sizes_of,
+    slots_at,
+)
 
-SITES = 128  # sites per program on grids
+SITES, ITEMS = 128, 256  # sites per program of `votes` and `grid_conditionals`, and of `score_terms`
+MOST = tl.constexpr(255)  # limit of samples counted in bytes before they are added to the totals
 UNIT = tl.constexpr(constants.UNIT)
+
+
+def votes(labels: torch.Tensor, totals: torch.Tensor, begin: int, stop: int) -> None:
+    """Add 1 to ``totals[n, i, labels[n, i, s]]``; labels (n, S, R) may have any strides."""
+    n_images, n_sites, n_samples = labels.shape
+    grid = (n_images * -(-(stop - begin) // SITES),)
+    _votes[grid](labels, labels.stride(), totals, begin, stop, n_sites, n_samples, totals.shape[2], SITES)
+
+
+@triton.jit(do_not_specialize=["begin", "stop"])
+def _votes(labels, strides, totals, begin, stop, n_sites, n_samples, N_LABELS: tl.constexpr, SITES: tl.constexpr):
+    per_image = (stop - begin + SITES - 1) // SITES
+    n = (tl.program_id(0) // per_image).to(tl.int64)
+    site = (begin + (tl.program_id(0) % per_image) * SITES + tl.arange(0, SITES)).to(tl.int64)
+    inside, own = site < stop, labels + n * strides[0] + site * strides[1]
+    first = 0
+    while first < n_samples:
+        last = tl.minimum(first + MOST, n_samples)
+        for g in range((N_LABELS + 7) // 8):
+            counts = tl.zeros([SITES], tl.int64)  # of labels 8g..8g + 7, one per byte
+            r = first
+            while r < last:
+                label = tl.load(own + r * strides[2], mask=inside, other=0).to(tl.int64) - g * 8
+                counts += tl.where((label >= 0) & (label < 8), tl.full([SITES], 1, tl.int64) << ((label & 7) * 8), 0)
+                r += 1
+            for m in tl.static_range(8):
+                there = inside & (g * 8 + m < N_LABELS)
+                place = totals + (n * n_sites + site) * N_LABELS + g * 8 + m
+                count = ((counts >> (m * 8)) & 255).to(totals.dtype.element_ty)
+                tl.store(place, tl.load(place, mask=there, other=0) + count, mask=there)
+        first += MOST
 
 
 def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, stop: int) -> None:
@@ -106,3 +151,41 @@ def _grid_conditionals(
     for k in tl.static_range(N_LABELS):
         place = sums + own + k
         tl.store(place, tl.load(place, mask=at.inside, other=0) + total[k], mask=at.inside)
+
+
+def score_terms(model: Model, labels: Array) -> Array:
+    """Return each site's unary score plus the scores of edges that begin there, (N, S) float64; labels (N, S)."""
+    n_images, n_sites = labels.shape
+    terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=labels.device)
+    grid = (n_images * triton.cdiv(n_sites, ITEMS),)
+    sizes = sizes_of(model)._replace(items=ITEMS)
+    _add_up[grid](model.unary, pairs_of(model), model.order, labels, terms, n_sites, sizes)
+    return terms
+
+
+@triton.jit
+def _add_up(unary, pairs, order, labels, terms, n_sites, SIZES: tl.constexpr):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    image, site, inside = items_of(tl.program_id(0), order, 0, n_sites, SIZES.items)
+    labels += image * n_sites
+    own = tl.load(labels + site).to(tl.int64)
+    dtype = terms.dtype.element_ty
+    total = tl.load(unary + (image * n_sites + site) * N_LABELS + own).to(dtype)
+    start, degree = neighbours(pairs, site, inside)
+    step, most = 0, tl.max(degree, axis=0)
+    while step < most:
+        there, slot = slots_at(start, degree, step)
+        there &= tl.load(pairs.end + slot) == 0  # count each edge once
+        other = tl.load(labels + tl.load(pairs.neighbour + slot)).to(tl.int64)
+        if SIZES.potts:
+            score = tl.where(own == other, potts_weights(pairs, image, slot), 0.0).to(dtype)
+        else:
+            edge = tl.load(pairs.edge + slot).to(tl.int64)
+            feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
+            entry = pairs.tables + image * pairs.table_image + edge * pairs.table_edge + own * N_LABELS + other
+            score = tl.zeros(own.shape, dtype)
+            for f in range(SIZES.n_features):
+                score += tl.load(feature + f).to(dtype) * tl.load(entry + f * N_LABELS * N_LABELS).to(dtype)
+        total += tl.where(there, score, 0.0)
+        step += 1
+    tl.store(terms + image * n_sites + site, total, mask=inside)

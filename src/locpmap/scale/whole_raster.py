@@ -1,5 +1,10 @@
-"""Colour statistics of a whole image, computed in one pass, so that all windows are scaled equally."""
+"""What tiles need to know about the whole raster: colours, scores on a lattice, and areas of labels.
 
+Each is computed in one pass over blocks whose size does not depend on the tiles, so that all tiles are treated equally
+and sums are rounded equally for all tile sizes.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,11 +13,19 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.graphs.grid import ends_of
+from locpmap.refining.adapting import lattice
 from locpmap.refining.model import Whole
+from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import STEPS
+from locpmap.scale.model import TiledModel
+from locpmap.scale.sources import read_piece
+from locpmap.scale.tiling import Box, Reach, Tiling
 
 LEAST_RANGE = 1e-100  # smallest range of colours whose squares do not underflow
-BAND = 512  # rows read at a time; independent of the tiles, so that sums are rounded equally for all tile sizes
+BAND = 512  # rows of colours read at a time
+BLOCK = 1024  # rows and columns of scores read at a time
+
+Layers = Callable[[Box], tuple[Any, Any, Any]]
 
 
 @dataclass(frozen=True)
@@ -63,3 +76,49 @@ class Palette:
         variance = float((total_squares / n_pixels - (total / n_pixels) ** 2).clip(0).sum())
         squares = tuple((sums / n_edges.clip(1) / half**2).tolist())
         return cls(tuple((low / 2 + high / 2).tolist()), half, Whole(squares, variance / half**2))
+
+
+def predicted_fractions(model: TiledModel, margin: int) -> Array | None:
+    """Return the mean softmax of the unaries over unmasked pixels, (L,), as of an image in memory.
+
+    None means that a score is -inf or that all pixels are masked. ``margin`` is the number of rows and columns around a
+    pixel that its unaries depend on.
+    """
+    height, width, n_labels = model.builder.shape
+    total, n_pixels = np.zeros(n_labels), 0
+    for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
+        mask, *rest = map(read_piece, model.pieces(block.window))
+        core = block.core.within(block.window).slices
+        counted = slice(None) if mask is None else ~mask[core]
+        unary = model.builder(block.window, mask, *rest).unary.reshape(*block.window.shape, n_labels)
+        rows = unary[core][counted].reshape(-1, n_labels)
+        if np.isneginf(rows).any():
+            return None
+        total += softmax(rows).sum(axis=0, dtype=np.float64)
+        n_pixels += len(rows)
+    return total / n_pixels if n_pixels else None
+
+
+def at_lattice(shape: tuple[int, int, int], margin: int, layers: Layers) -> tuple[Any, Any]:
+    """Return scores and guided log means (P, K) on the lattice of a raster, without masked pixels.
+
+    Args:
+        shape: Rows, columns and labels of the raster.
+        margin: Largest distance of similar pixels.
+        layers: Function that returns scores and guided log means (1, h, w, K) of a window, and its mask (h, w) or None.
+            Windows without a pixel of the lattice are not read.
+    """
+    height, width, n_labels = shape
+    rows, columns = np.divmod(lattice(height, width), width)
+    scores, guided = np.zeros((2, len(rows), n_labels), np.float32)
+    counted = np.full(len(rows), True)
+    for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
+        core, window = block.core, block.window
+        here = (rows >= core.top) & (rows < core.bottom) & (columns >= core.left) & (columns < core.right)
+        if here.any():
+            at = rows[here] - window.top, columns[here] - window.left
+            *both, mask = layers(window)
+            scores[here], guided[here] = (layer[0][at] for layer in both)
+            if mask is not None:
+                counted[here] = ~mask[at]
+    return scores[counted], guided[counted]

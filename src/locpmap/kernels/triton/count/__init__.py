@@ -1,1 +1,0 @@
-"""Statistics of label maps: votes, conditional probabilities, scores."""
