@@ -5,7 +5,8 @@ import pytest
 from scipy import ndimage
 
 from locpmap.learning.proper_scores import Truth, crps, energy_score, jaccard_distance, outside
-from locpmap.refining.map_scores import components, covered, in_central_ranks, map_score, mean_scores
+from locpmap.measuring.quantities import components
+from locpmap.refining.map_scores import LEAST_COMPONENT, covered, in_central_ranks, map_score, mean_scores
 from locpmap.refining.scoring import score
 
 
@@ -66,14 +67,14 @@ def test_frequency_outside_the_range_is_exact_for_exchangeable_values(rng: np.ra
 def test_components_match_one_labelling_per_label(rng: np.random.Generator) -> None:
     labels = rng.integers(-1, 2, (40, 50)).repeat(2, axis=0).repeat(2, axis=1)
     expected = [(np.bincount(ndimage.label(labels == k)[0].ravel())[1:] >= 12).sum() for k in range(3)]
-    np.testing.assert_array_equal(components(labels, 3), expected)
+    np.testing.assert_array_equal(components(labels, 3, LEAST_COMPONENT), expected)
 
 
 def test_components_and_perimeter_of_known_maps() -> None:
     labels = np.zeros((10, 12), int)
     labels[2:6, 2:6] = 1  # 16 pixels
     labels[8, 8:10] = 1  # too small to count
-    np.testing.assert_array_equal(components(labels, 2), [1, 1])
+    np.testing.assert_array_equal(components(labels, 2, LEAST_COMPONENT), [1, 1])
     np.testing.assert_array_equal(Truth.of(labels, 2).perimeter(labels), [16 + 6, 16 + 6])
     void = labels.copy()
     void[:, 5] = -1  # a column of the square: 4 edges to the right, and two each above and below it

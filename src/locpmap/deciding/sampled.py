@@ -36,13 +36,13 @@ def best_decision(measure: str, decisions: Sequence[Any], sites: Sites, samples:
     for sample in samples:
         labels = as_labels(sample)
         truth = labels.reshape(-1) if sites.there is None else labels[sites.there]
-        sums += [_overlap(measure, pair_counts(decision, truth, n_labels)) for decision in decisions]
+        sums += [overlap_of_maps(measure, pair_counts(decision, truth, n_labels)) for decision in decisions]
     best = int(sums.argmax())
     return decisions[best], float(sums[best]) / len(samples)
 
 
-def _overlap(measure: str, counts: Array) -> float:
-    """Return the mean overlap of two maps over the labels that occur, 1 if there are none."""
+def overlap_of_maps(measure: str, counts: Array) -> float:
+    """Return the mean overlap of two maps, from `pair_counts`, over the labels that occur; 1 if there are none."""
     both, sums = np.diag(counts), counts.sum(0) + counts.sum(1)
     occurs = sums > 0
     values = both[occurs] / (sums - both)[occurs] if measure == "iou" else 2 * both[occurs] / sums[occurs]

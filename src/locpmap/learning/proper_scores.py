@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from locpmap.arrays import Array
+from locpmap.deciding.sampled import overlap_of_maps, pair_counts
 
 WINDOWS = (8, 32, 90, 0)  # sides in pixels; 0 is the whole image
 UNCERTAIN = (0.02, 0.98)  # mean fractions of a window between which its area is uncertain
@@ -149,6 +150,4 @@ def jaccard_distance(a: Any, b: Any, n_labels: int) -> float:
     >>> round(jaccard_distance(np.array([0, 0, 1, 1]), np.array([0, 1, 1, 1]), 3), 4)  # IoU 1/2 and 2/3
     0.4167
     """
-    table = np.bincount(a * n_labels + b, minlength=n_labels**2).reshape(n_labels, n_labels)
-    both, union = np.diag(table), table.sum(0) + table.sum(1) - np.diag(table)
-    return float(1 - (both[union > 0] / union[union > 0]).mean())
+    return 1 - overlap_of_maps("iou", pair_counts(a, b, n_labels))

@@ -63,18 +63,25 @@ def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
     return area(first[between], n_labels) + area(second[between], n_labels)
 
 
-def components(labels: Array, n_labels: int) -> Array:
-    """Count the connected components of each label on a grid with 4 neighbours; O(S) per label that occurs.
+def components(labels: Array, n_labels: int, least: int = 1) -> Array:
+    """Count the connected components of each label with ``least`` or more sites, on a grid with 4 neighbours; O(S).
 
     >>> components(np.array([[0, 2, 0], [2, 0, -1]]), 3).tolist()
     [3, 0, 2]
     """
     from scipy import ndimage
 
-    counts = np.zeros(n_labels, np.int64)
-    for label in np.flatnonzero(presence(labels, n_labels)):
-        counts[label] = ndimage.label(labels == label)[1]
-    return counts
+    height, width = labels.shape
+    joined = np.zeros((2 * height - 1, 2 * width - 1), bool)  # sites at even places, their edges between them
+    joined[::2, ::2] = labels >= 0
+    joined[::2, 1::2] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
+    joined[1::2, ::2] = (labels[1:] == labels[:-1]) & (labels[1:] >= 0)
+    numbers = ndimage.label(joined)[0][::2, ::2].ravel()
+    sizes = np.bincount(numbers)
+    label_of = np.zeros(len(sizes), np.int64)
+    label_of[numbers] = labels.ravel()
+    large = np.flatnonzero(sizes >= least)
+    return np.bincount(label_of[large[large > 0]], minlength=n_labels)
 
 
 def components_of_graph(labels: Array, n_labels: int, edges: Array) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.learning.proper_scores import PERIMETER, UNCERTAIN, Truth, crps, energy_score, name_of
+from locpmap.measuring.quantities import components
 
 LEAST_COMPONENT = 12  # pixels
 LEVEL = 0.9
@@ -41,7 +42,7 @@ def map_score(samples: Array, truth: Array, n_labels: int) -> MapScore:
         coverage[name], ranks[name] = (of(values, true, uncertain) for of in (covered, in_central_ranks))
         score[name] = float(crps(values, true).mean()) if true.size else float("nan")
     quantities: dict[str, Callable[[Array], Array]] = {
-        COMPONENTS: partial(components, n_labels=n_labels),
+        COMPONENTS: partial(components, n_labels=n_labels, least=LEAST_COMPONENT),
         PERIMETER: known.perimeter,
     }
     for name, quantity in quantities.items():
@@ -83,23 +84,6 @@ def in_central_ranks(values: Array, true: Array, counted: Array) -> float:
     low, high = (q * (len(values) + 1) for q in ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     inside = np.minimum(begin + length, high) - np.maximum(begin, low)
     return float((inside.clip(0) / length).mean())
-
-
-def components(labels: Array, n_labels: int) -> Array:
-    """Return the number of connected components of at least 12 pixels, per label; O(H · W)."""
-    from scipy import ndimage
-
-    height, width = labels.shape
-    joined = np.zeros((2 * height - 1, 2 * width - 1), bool)  # pixels at even places, their edges between them
-    joined[::2, ::2] = labels >= 0
-    joined[::2, 1::2] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
-    joined[1::2, ::2] = (labels[1:] == labels[:-1]) & (labels[1:] >= 0)
-    numbers = ndimage.label(joined)[0][::2, ::2].ravel()
-    sizes = np.bincount(numbers)
-    label_of = np.zeros(len(sizes), np.int64)
-    label_of[numbers] = labels.ravel()
-    large = np.flatnonzero(sizes >= LEAST_COMPONENT)
-    return np.bincount(label_of[large[large > 0]], minlength=n_labels)
 
 
 def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:

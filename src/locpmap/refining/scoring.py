@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from locpmap.arrays import Array, frozen, is_tensor
+from locpmap.deciding.sampled import overlap_of_maps, pair_counts
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
@@ -34,9 +35,7 @@ class Score:
     @property
     def iou(self) -> float:
         """Mean intersection over union, over the labels that occur in the true labels or in the prediction."""
-        both = np.diag(self.confusion)
-        either = self.confusion.sum(0) + self.confusion.sum(1) - both
-        return float((both[either > 0] / either[either > 0]).mean())
+        return overlap_of_maps("iou", self.confusion)
 
     @property
     def ece(self) -> float:
@@ -75,8 +74,7 @@ def score(probability: Array, truth: Array, labels: Array | None = None) -> Scor
 def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
     """Count pixels by true and decided label, (K, K); those with a negative true label are ignored."""
     counted = truth >= 0
-    pairs = truth[counted] * n_labels + labels[counted]
-    return np.bincount(pairs, minlength=n_labels**2).reshape(n_labels, n_labels)
+    return pair_counts(truth[counted], labels[counted], n_labels)
 
 
 def total(scores: Sequence[Score]) -> Score:
@@ -90,12 +88,12 @@ def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Sco
 
     The standard error is NaN for a single image.
     """
-    if len(new) < 2:
-        return metric(total(new)) - metric(total(old)), float("nan")
-    whole_new, whole_old = total(new), total(old)
-    without = [metric(whole_new - a) - metric(whole_old - b) for a, b in zip(new, old, strict=True)]
-    n = len(without)
-    return metric(whole_new) - metric(whole_old), float(np.sqrt((n - 1) * np.var(without)))
+    whole_new, whole_old, n = total(new), total(old), len(new)
+    change, error = metric(whole_new) - metric(whole_old), float("nan")
+    if n > 1:
+        without = [metric(whole_new - a) - metric(whole_old - b) for a, b in zip(new, old, strict=True)]
+        error = float(np.sqrt((n - 1) * np.var(without)))
+    return change, error
 
 
 def softmax(logits: Any) -> Any:
