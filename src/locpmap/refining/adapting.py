@@ -1,7 +1,5 @@
 """Adaptation of a refiner to each image, without labels: how far similar pixels may change the network's answer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

@@ -52,7 +52,6 @@ def cross_validated(
     """
     objective = checked_objective(objective)
     n_folds = whole_number("n_folds", n_folds, 2)
-    seed = whole_number("seed", seed, 0, 2**63)
     labelled = [example for example in examples if (example.labels != VOID).any()]
     if len(labelled) < n_folds:
         raise InputError(f"there are {len(labelled)} images with labels, expected at least n_folds={n_folds}")

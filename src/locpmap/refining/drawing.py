@@ -1,7 +1,5 @@
 """Refined labels and label areas of one image in one pass over its samples, for the command line and the viewer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace

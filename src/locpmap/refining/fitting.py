@@ -3,11 +3,9 @@
 The share of similar pixels in the scores is 0 unless they help.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -49,7 +47,7 @@ class Points(NamedTuple):
     labels: Array  # (P,)
 
     @classmethod
-    def of(cls, example: Example, scale: float) -> Points:
+    def of(cls, example: Example, scale: float) -> Self:
         """Return the points of an example whose scores are multiplied by a scale."""
         places, scores = lattice(*example.labels.shape), np.float32(scale) * example.scores
         guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places)

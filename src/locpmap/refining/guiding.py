@@ -1,7 +1,5 @@
 """Guided mean: the mean prediction at nearby pixels of similar colour."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,11 +1,9 @@
 """A refiner's model of one image, which can be refined and measured repeatedly, and its samples, also for tiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Self
 
 from locpmap.arrays import Array, cast
 from locpmap.graphs import Grid
@@ -135,7 +133,7 @@ class Prepared:
         *,
         mask: Any = None,
         stride: float | None = None,
-    ) -> Prepared:
+    ) -> Self:
         """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials, adaptation = compose(given, weights, adjustment, mask=mask, stride=stride)
         errors = errors_of(weights, adjustment, given.stride if stride is None else stride)

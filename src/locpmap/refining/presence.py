@@ -1,7 +1,5 @@
 """The probability that a label occurs in an image, as a function of its predicted area fraction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

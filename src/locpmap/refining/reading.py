@@ -1,7 +1,5 @@
 """Readers that check images and scores of any layout and convert them to one layout."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

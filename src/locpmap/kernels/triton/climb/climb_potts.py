@@ -133,7 +133,6 @@ def _plan(
 def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_samples, max_sweeps, SIZES: tl.constexpr):
     unary_ptr, given_ptr, labels_ptr, notes_ptr = arrays
     plan = room.plan
-    N_LABELS: tl.constexpr = SIZES.n_labels
     PACK: tl.constexpr = SIZES.pack
     TILE: tl.constexpr = SIZES.tile
     START: tl.constexpr = SIZES.start
@@ -153,7 +152,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
     turn = 0
     n = team.to(tl.int64)
     while n < n_images:
-        unary = unary_ptr + n * n_sites * N_LABELS
+        unary = unary_ptr + n * n_sites * SIZES.n_labels
         words = words_ptr + n * n_sites * field.site_apart
         labels = labels_ptr + n * n_sites * field.site_apart * PACK
         image = Image(terms, draw, field, words, labels, changed + n * n_samples, n_samples, n, items, scale)

@@ -209,7 +209,6 @@ def _score_around(plan, pairs, state, image, b, y, real, table, least, beyond, R
 def _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT: tl.constexpr):
     """Update the best score and its labelling, (1, SAMPLES), with 4 · GROUPS labellings from number ``first`` on."""
     LOW: tl.constexpr = JOINT.low
-    HIGH: tl.constexpr = JOINT.high
     GROUPS: tl.constexpr = JOINT.groups
     SAMPLES: tl.constexpr = JOINT.samples
     inside, high, low = tables
@@ -223,7 +222,7 @@ def _take_best(best, winner, first, n_states, key, amount, going, tables, JOINT:
         if LOW % (4 * GROUPS) == 0:
             score = tl.load(high + first // LOW * SAMPLES + lane)
         else:
-            score = tl.load(high + tl.minimum(state // LOW, HIGH - 1) * SAMPLES + lane)
+            score = tl.load(high + tl.minimum(state // LOW, JOINT.high - 1) * SAMPLES + lane)
         score += tl.load(inside + state) + tl.load(low + (state % LOW) * SAMPLES + lane)
         scores += (score,)
         peak = tl.maximum(peak, score)
