@@ -15,6 +15,7 @@ __all__ = [
     "LocpmapError",
     "TooLargeError",
     "fraction",
+    "one_of",
     "unknown",
     "whole_number",
     "within",
@@ -47,6 +48,13 @@ def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(str(came), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return InputError(f"unknown {what} {came!r}: {hint}")
+
+
+def one_of(what: str, came: str, known: Iterable[str]) -> str:
+    """Return the name, or raise if it is not one of the known ones."""
+    if came not in known:
+        raise unknown(what, came, known)
+    return came
 
 
 def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:

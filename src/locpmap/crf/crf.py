@@ -13,7 +13,7 @@ from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
 from locpmap.crf.progress import progress_callback
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number, within
+from locpmap.errors import InputError, InputTypeError, one_of, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
@@ -177,8 +177,7 @@ class CRF:
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
         """
-        if objective not in OBJECTIVES:
-            raise unknown("objective", objective, OBJECTIVES)
+        one_of("objective", objective, OBJECTIVES)
         if blocks is not None and objective in ("pseudolikelihood", "likelihood"):
             raise InputError(
                 f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'"

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 
 from locpmap.arrays import Array, copy_if_small, frozen, to_numpy
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, one_of
 from locpmap.features.features import CONSTANT, Features, check_finite
 from locpmap.graphs import Grid, ends_of
 
@@ -266,8 +266,7 @@ def _parse_choice(choice: Any, name: str, known: tuple[str, ...]) -> tuple[str, 
     if not isinstance(choice, tuple | list):
         raise InputTypeError(f"{name} is {choice!r}, expected a tuple of names, of {', '.join(known)}")
     for item in choice:
-        if item not in known:
-            raise unknown(f"{name} feature", item, known)
+        one_of(f"{name} feature", item, known)
     if len(set(choice)) < len(choice):
         raise InputError(f"{name} is {choice!r}, expected each feature once")
     return tuple(choice)

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from locpmap.errors import BackendError, InputError, unknown
+from locpmap.errors import BackendError, InputError, one_of, unknown
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.spec import Kernels
 from locpmap.kernels.threads import available_threads
@@ -63,9 +63,7 @@ def has_kernels(device: Any) -> bool:
 
 def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:
     """Return a backend and its device (None for NumPy arrays); ``lies_on`` is the GPU with the data, or None."""
-    known = (*BACKENDS, ON_GPU)
-    if backend not in ("auto", *known):
-        raise unknown("backend", backend, ("auto", *known))
+    one_of("backend", backend, ("auto", *BACKENDS, ON_GPU))
     check_device(device)
     where = device
     if device == "auto":

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import unknown
+from locpmap.errors import one_of
 from locpmap.graphs import Graph, Grid
 
 PerLabel = Callable[[Array], Any]  # function of one label map
@@ -21,9 +21,7 @@ NAMES = ("area", "presence", "components", "perimeter")
 
 def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> PerLabel:
     """Return the quantity with the given name as a function of a label map; raise for an unknown name."""
-    if quantity not in NAMES:
-        raise unknown("quantity", quantity, NAMES)
-    if quantity == "area":
+    if one_of("quantity", quantity, NAMES) == "area":
         return partial(area, n_labels=n_labels)
     if quantity == "presence":
         return partial(presence, n_labels=n_labels)

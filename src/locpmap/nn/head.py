@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, one_of, whole_number
 from locpmap.graphs import Grid, Steps
 from locpmap.graphs.grid import check_steps, ends_of, name_of
 from locpmap.inference import ErrorFields, LocPMAP, infer
@@ -118,8 +118,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         for name, count in (("n_labels", n_labels), ("features", features), ("feature_channels", feature_channels)):
             if (count is not None or name == "n_labels") and (not isinstance(count, int) or count < 1):
                 raise InputError(f"{name} is {count!r}, expected a whole number of at least 1")
-        if pairwise not in ("potts", "table"):
-            raise unknown("pairwise", pairwise, ("potts", "table"))
+        one_of("pairwise", pairwise, ("potts", "table"))
         self.n_labels, self.features, self.feature_channels, self.seed = n_labels, features, feature_channels, seed
         self.steps = check_steps("steps", steps)
         self.term_shape = () if pairwise == "potts" else (n_labels, n_labels)
@@ -293,8 +292,6 @@ def _objective(objective: str | torch.nn.Module, steps: Steps) -> torch.nn.Modul
         return objective
     if not isinstance(objective, str):
         raise InputTypeError(f"objective is a {type(objective).__name__}, expected a name or a loss")
-    if objective not in OBJECTIVES:
-        raise unknown("objective", objective, OBJECTIVES)
-    if objective == "composite" and steps != NEAREST:
+    if one_of("objective", objective, OBJECTIVES) == "composite" and steps != NEAREST:
         raise InputError(f"steps is {steps}, expected nearest neighbours {NEAREST} with objective='composite'")
     return OBJECTIVES[objective]() if objective == "composite" else OBJECTIVES[objective](steps=steps)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, one_of, whole_number
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import check_steps
 from locpmap.inference import LocPMAP
@@ -22,7 +22,6 @@ from locpmap.nn.potentials import (
     Field,
     PairwiseForm,
     check_ignore_index,
-    check_reduction,
     make_field,
     potentials_of,
     reduce,
@@ -67,7 +66,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         super().__init__()
         self.steps = check_steps("steps", steps)
         self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = check_reduction(reduction, REDUCTIONS)
+        self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """Return the loss.
@@ -125,13 +124,12 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         if isinstance(blocks, str):
-            if blocks not in LINES:
-                raise unknown("blocks", blocks, LINES)
+            one_of("blocks", blocks, LINES)
         elif not isinstance(blocks, tuple) or len(blocks) != 2 or not all(isinstance(n, int) and n > 0 for n in blocks):
             raise InputError(f"blocks is {blocks!r}, expected a name or a tile (h, w) of at least one site")
         self.blocks, self.steps = blocks, NEAREST
         self.ignore_index = check_ignore_index(ignore_index)
-        self.reduction = check_reduction(reduction, ("mean", "sum"))
+        self.reduction = one_of("reduction", reduction, ("mean", "sum"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """Return the loss, a scalar tensor; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
@@ -182,7 +180,7 @@ def consistent_loss(
     See Also:
         :class:`ConsistentLoss`, which draws the samples by LocPMAP.
     """
-    check_reduction(reduction, REDUCTIONS)
+    one_of("reduction", reduction, REDUCTIONS)
     field = make_field(logits, pairwise, labels, check_ignore_index(ignore_index))
     if not isinstance(samples, Tensor):
         raise InputTypeError(f"samples is a {type(samples).__name__}, expected a tensor")

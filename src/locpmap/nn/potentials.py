@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.graphs import Steps
 from locpmap.graphs.grid import name_of
 from locpmap.potentials import Potentials
@@ -125,13 +125,6 @@ def _stacked(terms: list[Tensor], shapes: list[tuple[int, int, int]], n_labels: 
 def check_ignore_index(ignore_index: int) -> int:
     """Return the label of void sites, or raise if it is not a whole number."""
     return whole_number("ignore_index", ignore_index, -(2**31))
-
-
-def check_reduction(reduction: str, known: tuple[str, ...]) -> str:
-    """Return the name of a reduction, or raise if it is unknown."""
-    if reduction not in known:
-        raise unknown("reduction", reduction, known)
-    return reduction
 
 
 def reduce(loss: Tensor, field: Field, reduction: str) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from locpmap.errors import BackendError, InputError, LocpmapError, unknown, whole_number
+from locpmap.errors import BackendError, InputError, LocpmapError, one_of, whole_number
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.learning.processes import ALONE, JoinedProcesses, Processes
@@ -66,8 +66,7 @@ class Recipe:
     slower: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if self.optimiser not in OPTIMISERS:
-            raise unknown("optimiser", self.optimiser, OPTIMISERS)
+        one_of("optimiser", self.optimiser, OPTIMISERS)
         for name in ("n_steps", "batch_size"):
             whole_number(name, getattr(self, name), 1, 2**31 - 1)
         for name, most in (("learning_rate", math.inf), ("weight_decay", math.inf), ("warm_up", 1)):
@@ -117,9 +116,7 @@ def choose_device(device: str) -> torch.device:
         >>> choose_device("cpu")
         device(type='cpu')
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise unknown("device", device, ("auto", "cpu", "cuda"))
-    if device == "cuda" and not torch.cuda.is_available():
+    if one_of("device", device, ("auto", "cpu", "cuda")) == "cuda" and not torch.cuda.is_available():
         raise BackendError("device='cuda' was requested, but torch finds no GPU: use 'cpu' or 'auto'")
     return torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
-from locpmap.errors import InputTypeError, unknown
+from locpmap.errors import InputTypeError, one_of
 from locpmap.refining.scoring import N_STANDARD_ERRORS, confusion
 
 OBJECTIVES = ("iou", "dice")
@@ -65,9 +65,7 @@ def checked_objective(objective: Any) -> str | None:
     """Return the objective, or raise if it is unknown."""
     if objective is not None and not isinstance(objective, str):
         raise InputTypeError(f"objective is a {type(objective).__name__}, expected 'iou' or 'dice'")
-    if objective is not None and objective not in OBJECTIVES:
-        raise unknown("objective", objective, OBJECTIVES)
-    return objective
+    return None if objective is None else one_of("objective", objective, OBJECTIVES)
 
 
 class Judged(NamedTuple):

@@ -8,7 +8,7 @@ from warnings import warn
 import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
-from locpmap.errors import InputError, InputTypeError, unknown
+from locpmap.errors import InputError, InputTypeError, one_of
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
@@ -52,11 +52,8 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
         layout: "hwk", "khw", or "auto" for the layout that matches the size of the image.
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
     """
-    if layout not in LAYOUTS:
-        raise unknown("layout", layout, LAYOUTS)
-    if scores not in SCORES:
-        raise unknown("scores", scores, SCORES)
-    found, layout = adapt(logits, layout)
+    one_of("scores", scores, SCORES)
+    found, layout = adapt(logits, one_of("layout", layout, LAYOUTS))
     values = to_float(found, "logits")
     if values.ndim == 2 and to_numpy(found, "logits").dtype.kind in "iub":
         raise InputError(

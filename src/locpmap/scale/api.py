@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from locpmap.errors import InputError, InputTypeError, unknown, whole_number
+from locpmap.errors import InputError, InputTypeError, one_of, unknown, whole_number
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs.grid import MAX_SITE
 from locpmap.inference.api import configure
@@ -267,8 +267,7 @@ class TiledResult:
             raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total, rate)")
         arrays = tuple(arrays)
         for name in arrays:
-            if name not in ARRAYS:
-                raise unknown("array", name, ARRAYS)
+            one_of("array", name, ARRAYS)
         decoder = self.decoding.decoder
         wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or decoder.has_probability)]
         if not wanted:

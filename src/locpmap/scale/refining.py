@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Restore, refuse_masked
-from locpmap.errors import InputError, InputTypeError, unknown, within
+from locpmap.errors import InputError, InputTypeError, one_of, within
 from locpmap.formats.atomic import PathLike
 from locpmap.graphs import Grid
 from locpmap.inference import ErrorFields, LocPMAP
@@ -119,9 +119,7 @@ def refine_tiled(
 
 def _kind(source: Any, mask: Any, scores: str) -> str:
     """Return "logits" or "probabilities", for "auto" by the values in the first corner of the raster."""
-    if scores not in SCORES:
-        raise unknown("scores", scores, SCORES)
-    if scores != "auto":
+    if one_of("scores", scores, SCORES) != "auto":
         return scores
     first = (slice(CORNER), slice(CORNER))
     corner = np.asarray(source[first])
