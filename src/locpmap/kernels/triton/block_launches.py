@@ -48,23 +48,6 @@ class State(NamedTuple):
     n_runs: int  # runs per sweep
 
 
-class Task(NamedTuple):
-    """Inputs and outputs of one launch, which solves blocks of one family."""
-
-    block_of: torch.Tensor  # (S,)
-    stride: torch.Tensor  # (S,), see `PlacedPlan`
-    labels: torch.Tensor  # (N, S)
-    weights: torch.Tensor  # (1|N,)
-    local: torch.Tensor  # (n, S, L) scores given the labels around the blocks
-    value: torch.Tensor  # (N, B)
-    residual: torch.Tensor  # (N, S, 1, L)
-    pairs: torch.Tensor  # derivatives with respect to the edges' scores: (n, E), or (n, E, L, L)
-    n_edges: int
-    n_blocks: int
-    weight_image: int  # stride between images
-
-
-Range = tuple[int, int]
 Launches = tuple[PlacedPlan, list[Run]]
 
 

@@ -3,7 +3,17 @@
 There are three steps: scores given the labels around the blocks; then each block by itself (a forest by dynamic
 programming, a small block by enumeration); then the gradients of the edges inside.  ``plan`` holds NumPy arrays: it
 determines the launches, so it stays on the host.
+
+Chains and other forests are solved by sums from the leaves to the roots, then marginals from the roots down.  Items are
+the blocks of an image.  The upward pass adds messages to ``local``: a site's belief is its scores with all sites below
+summed out.  The downward pass recomputes the table of a site given its parent from these beliefs.
+
+Small blocks are solved by enumeration of all joint labellings; a program processes one block of an image.  The
+derivative with respect to a joint labelling's score is its probability, minus 1 for the true labelling.  Residuals and
+gradients are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -13,14 +23,38 @@ import triton.language as tl
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.block_launches import Task, place_plan
+from locpmap.kernels.triton.block_launches import PlacedPlan, place_plan
 from locpmap.kernels.triton.cache import cached
-from locpmap.kernels.triton.likelihood.forest_likelihood import solve_forests
-from locpmap.kernels.triton.likelihood.joint_likelihood import solve_joint
 from locpmap.kernels.triton.likelihood.pair_gradient import add_edge_gradients
-from locpmap.kernels.triton.local_scores import local_scores, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import (
+    Pairs,
+    inner_edge,
+    joint_scores,
+    local_scores,
+    pair_scores,
+    pairs_of,
+    sizes_of,
+)
 
 MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
+
+Range = tuple[int, int]
+
+
+class Task(NamedTuple):
+    """Inputs and outputs of one launch, which solves blocks of one family."""
+
+    block_of: torch.Tensor  # (S,)
+    stride: torch.Tensor  # (S,), see `PlacedPlan`
+    labels: torch.Tensor  # (N, S)
+    weights: torch.Tensor  # (1|N,)
+    local: torch.Tensor  # (n, S, L) scores given the labels around the blocks
+    value: torch.Tensor  # (N, B)
+    residual: torch.Tensor  # (N, S, 1, L)
+    pairs: torch.Tensor  # derivatives with respect to the edges' scores: (n, E), or (n, E, L, L)
+    n_edges: int
+    n_blocks: int
+    weight_image: int  # stride between images
 
 
 def block_likelihood(
@@ -68,3 +102,215 @@ def _local_scores(unary, pairs, labels, block_of, local, lo, n_sites, SIZES: tl.
     scores = local_scores(own, pairs, around, 1, block_of, n, i, i < n_sites, SIZES)
     place = local + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
     tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
+
+
+def solve_forests(
+    scores: Scores, pairs: Pairs, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
+) -> None:
+    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
+    sizes = sizes_of(scores, 512, 16)
+    grid = ((images[1] - images[0]) * triton.cdiv(blocks[1] - blocks[0], sizes.items),)
+    _solve_forests[grid](pairs, plan, task, images[0], *blocks, longest, scores.unary.shape[1], sizes)
+
+
+@triton.jit
+def _load_sites(plan, labels, local, begin, stop, position, SIZES: tl.constexpr):
+    """Load the sites at a position of their blocks: numbers, labels, beliefs; slots, numbers and labels of the parents.
+
+    Labels of void and of missing sites are -1.  So are a parent's slot and label, at a root and if the parent is void.
+    """
+    k = tl.arange(0, SIZES.labels)[None, :]
+    t = begin + position
+    i = tl.load(plan.site + t, mask=t < stop, other=0).to(tl.int64)
+    true = tl.load(labels + i, mask=t < stop, other=-1).to(tl.int32)
+    held = (true >= 0)[:, None] & (k < SIZES.n_labels)
+    belief = tl.load(local + i[:, None] * SIZES.n_labels + k, mask=held, other=0.0)
+    belief = tl.where(k < SIZES.n_labels, belief, float("-inf"))
+    upward = tl.load(plan.parent_slot + t, mask=true >= 0, other=-1).to(tl.int64)
+    above = begin + tl.load(plan.parent + t, mask=upward >= 0, other=0)
+    above = tl.load(plan.site + above, mask=upward >= 0, other=0).to(tl.int64)
+    true_above = tl.load(labels + above, mask=upward >= 0, other=-1).to(tl.int32)
+    return i, true, belief, tl.where(true_above >= 0, upward, -1), above, true_above
+
+
+@triton.jit(do_not_specialize=["lo", "first", "last", "longest"])
+def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: tl.constexpr):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    LABELS: tl.constexpr = SIZES.labels
+    ITEMS: tl.constexpr = SIZES.items
+    dtype: tl.constexpr = task.local.dtype.element_ty
+    k = tl.arange(0, LABELS)[None, :]
+    per_image = tl.cdiv(last - first, ITEMS)
+    n = lo + (tl.program_id(0) // per_image).to(tl.int64)
+    item = first + (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)
+    real = item < last
+    b = tl.load(plan.order + item, mask=real, other=0)
+    weight = tl.load(task.weights + n * task.weight_image).to(dtype)
+    known_labels = task.labels + n * n_sites
+    local = task.local + (n - lo) * n_sites * N_LABELS
+    marginals = task.residual + n * n_sites * N_LABELS + k
+    begin = tl.load(plan.ptr + b, mask=real, other=0)
+    stop = tl.load(plan.ptr + b + 1, mask=real, other=0)
+    position = longest - 1
+    while position >= 0:
+        _, _, belief, upward, above, _ = _load_sites(plan, known_labels, local, begin, stop, position, SIZES)
+        message = tl.zeros([ITEMS, LABELS], dtype)
+        for a in range(N_LABELS):
+            scores = belief + pair_scores(pairs, n, upward[:, None], k, a, SIZES)
+            peak = tl.max(scores, axis=1, keep_dims=True)
+            log_sum = peak + tl.log(tl.sum(tl.exp(scores - peak), axis=1, keep_dims=True))
+            message = tl.where(k == a, log_sum, message)
+        # Additive constants cancel; relative to the maximum, single precision suffices for any number of sites.
+        message -= tl.max(tl.where(k < N_LABELS, message, float("-inf")), axis=1, keep_dims=True)
+        up = local + above[:, None] * N_LABELS + k
+        sent = (upward >= 0)[:, None] & (k < N_LABELS)
+        tl.debug_barrier()
+        gathered = tl.load(up, mask=sent, other=0.0) + message
+        tl.debug_barrier()
+        tl.store(up, gathered, mask=sent)
+        tl.debug_barrier()  # other threads may read what these stored
+        position -= 1
+    value = tl.zeros([ITEMS], dtype)
+    position = 0
+    while position < longest:
+        sites = _load_sites(plan, known_labels, local, begin, stop, position, SIZES)
+        i, true, belief, upward, above, true_above = sites
+        bound, is_true = upward >= 0, k == true[:, None]
+        edge = tl.load(pairs.edge + upward, mask=bound, other=0).to(tl.int64)
+        is_first = tl.load(pairs.end + upward, mask=bound, other=0) == 0
+        own_stride, other_stride = tl.where(is_first, N_LABELS, 1), tl.where(is_first, 1, N_LABELS)
+        pair = (n - lo) * task.n_edges + edge
+        node, agree = tl.zeros([ITEMS, LABELS], dtype), tl.zeros([ITEMS], dtype)
+        for a in range(N_LABELS):
+            scores = belief + pair_scores(pairs, n, upward[:, None], k, a, SIZES)
+            scores -= tl.max(scores, axis=1, keep_dims=True)
+            log_p = scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
+            # A root is treated as if its parent had label 0 with probability 1.
+            p_above = tl.load(task.residual + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
+            p_above = tl.where(bound, p_above, tl.where(a == 0, 1.0, 0.0))
+            given = tl.maximum(true_above, 0) == a
+            value -= tl.where((true >= 0) & given, tl.sum(tl.where(is_true, log_p, 0.0), axis=1), 0.0)
+            joint = tl.where(k < N_LABELS, tl.exp(log_p) * p_above[:, None], 0.0)
+            node += joint
+            part = weight * (joint - (is_true & given[:, None]).to(dtype))
+            if SIZES.potts:
+                agree += tl.sum(tl.where(k == a, part, 0.0), axis=1)
+            else:
+                cell = pair * N_LABELS * N_LABELS + a * other_stride
+                place = task.pairs + cell[:, None] + k * own_stride[:, None]
+                tl.store(place, part, mask=bound[:, None] & (k < N_LABELS))
+        if SIZES.potts:
+            tl.store(task.pairs + pair, agree, mask=bound)
+        tl.store(marginals + i[:, None] * N_LABELS, node, mask=(true >= 0)[:, None] & (k < N_LABELS))
+        tl.debug_barrier()  # other threads may read what these stored
+        position += 1
+    position = 0
+    while position < longest:
+        t = begin + position
+        i = tl.load(plan.site + t, mask=t < stop, other=0).to(tl.int64)
+        true = tl.load(known_labels + i, mask=t < stop, other=-1).to(tl.int32)
+        held = (true >= 0)[:, None] & (k < N_LABELS)
+        node = tl.load(marginals + i[:, None] * N_LABELS, mask=held, other=0.0)
+        tl.debug_barrier()
+        residual = weight * (node - (k == true[:, None]).to(dtype))
+        tl.store(marginals + i[:, None] * N_LABELS, residual, mask=held)
+        position += 1
+    tl.store(task.value + n * task.n_blocks + b, weight * value, mask=real)
+
+
+def solve_joint(
+    scores: Scores, pairs: Pairs, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
+) -> None:
+    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
+    n_blocks = blocks[1] - blocks[0]
+    sizes = sizes_of(scores, 1024, triton.next_power_of_2(scores.unary.shape[2] ** longest))
+    grid, numbers = ((images[1] - images[0]) * n_blocks,), (images[0], blocks[0], n_blocks, scores.unary.shape[1])
+    _solve_joint[grid](pairs, plan, task, *numbers, sizes)
+
+
+@triton.jit
+def _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES: tl.constexpr):
+    """Return scores of joint labellings, (STATES,); -inf beyond the last, and where a void site's label is not 0."""
+    number = first_state + tl.arange(0, SIZES.items)
+    state = number % n_states
+    totals = joint_scores(plan, pairs, local, task.block_of, task.stride, labels, n, b, state, SIZES)
+    return tl.where(number < n_states, totals, float("-inf"))
+
+
+@triton.jit
+def _add(at, parts, known):
+    """Add ``parts`` to the program's memory at ``at``."""
+    total = tl.load(at, mask=known, other=0.0) + parts
+    tl.debug_barrier()
+    tl.store(at, total, mask=known)
+    tl.debug_barrier()  # another thread may read it next
+
+
+@triton.jit(do_not_specialize=["lo", "first", "n_joint"])
+def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.constexpr):
+    N_LABELS: tl.constexpr = SIZES.n_labels
+    STATES: tl.constexpr = SIZES.items
+    dtype: tl.constexpr = task.local.dtype.element_ty
+    k = tl.arange(0, SIZES.labels)[None, :]
+    n = lo + (tl.program_id(0) // n_joint).to(tl.int64)
+    b = tl.load(plan.order + first + tl.program_id(0) % n_joint)
+    weight = tl.load(task.weights + n * task.weight_image).to(dtype)
+    labels, local = task.labels + n * n_sites, task.local + (n - lo) * n_sites * N_LABELS
+    begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
+    n_states = tl.load(task.stride + tl.load(plan.site + begin)) * N_LABELS
+    true_state = tl.zeros([], tl.int32)
+    t = begin
+    while t < stop:
+        i = tl.load(plan.site + t).to(tl.int64)
+        true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(task.stride + i)
+        t += 1
+    # The log partition by log-sum-exp.  At least one labelling is allowed, so the peak is finite.
+    peak = tl.full([1], float("-inf"), dtype)
+    mass, true_total = tl.zeros([1], dtype), tl.zeros([1], dtype)
+    first_state = tl.zeros([], tl.int32)
+    while first_state < n_states:
+        state = first_state + tl.arange(0, STATES)
+        totals = _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES)
+        true_total += tl.sum(tl.where(state == true_state, totals, 0.0), axis=0)
+        higher = tl.maximum(peak, tl.max(totals, axis=0))
+        finite = tl.where(higher > float("-inf"), higher, 0.0)
+        mass = mass * tl.exp(peak - finite) + tl.sum(tl.exp(totals - finite), axis=0)
+        peak = higher
+        first_state += STATES
+    log_partition = peak + tl.log(mass)
+    loss = weight * (log_partition - true_total)
+    tl.store(task.value + n * task.n_blocks + b + tl.zeros([1], tl.int32), loss)
+    first_state = tl.zeros([], tl.int32)
+    while first_state < n_states:
+        state = first_state + tl.arange(0, STATES)
+        totals = _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES)
+        derivative = weight * (tl.exp(totals - log_partition) - (state == true_state).to(dtype))
+        t = begin
+        while t < stop:
+            i = tl.load(plan.site + t).to(tl.int64)
+            own_stride = tl.load(task.stride + i)
+            own = (state // own_stride) % N_LABELS
+            if tl.load(labels + i) >= 0:
+                each = tl.where(own[:, None] == k, derivative[:, None], 0.0)  # (STATES, LABELS)
+                at = task.residual + (n * n_sites + i) * N_LABELS + k
+                _add(at, tl.sum(each, axis=0, keep_dims=True), k < N_LABELS)
+                slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+                while slot < last:
+                    counts, near_stride = inner_edge(pairs, task.block_of, task.stride, labels, b, own_stride, slot)
+                    if counts:
+                        other = (state // near_stride) % N_LABELS
+                        pair = (n - lo) * task.n_edges + tl.load(pairs.edge + slot).to(tl.int64)
+                        if SIZES.potts:
+                            agree = tl.sum(tl.where(own == other, derivative, 0.0), axis=0)
+                            _add(task.pairs + pair + tl.zeros([1], tl.int32), agree, True)
+                        else:
+                            is_first = tl.load(pairs.end + slot) == 0
+                            own_stride = tl.where(is_first, N_LABELS, 1)
+                            other_stride = tl.where(is_first, 1, N_LABELS)
+                            for a in range(N_LABELS):
+                                part = tl.sum(tl.where((other == a)[:, None], each, 0.0), axis=0, keep_dims=True)
+                                cell = pair * N_LABELS * N_LABELS + a * other_stride + k * own_stride
+                                _add(task.pairs + cell, part, k < N_LABELS)
+                    slot += 1
+            t += 1
+        first_state += STATES
