@@ -14,11 +14,10 @@ from locpmap.deciding.inputs import Sites, sites_of
 from locpmap.deciding.statistics import affine_argmax
 from locpmap.errors import InputError, InputTypeError
 from locpmap.formats.atomic import PathLike, checked_path
-from locpmap.scale.fractions import BLOCK
-from locpmap.scale.reach import Reach
 from locpmap.scale.sources import BAD_CHUNK, BAD_METADATA, check_codecs, needed, open_zarr
 from locpmap.scale.store import NO_LABEL, NODATA
-from locpmap.scale.tiling import Tile, Tiling
+from locpmap.scale.tiling import Reach, Tile, Tiling
+from locpmap.scale.whole_raster import BLOCK
 
 DECIDED = "decided"
 
