@@ -1,8 +1,8 @@
 """Compare `locpmap.compat.densecrf` and `lp.refine` with pydensecrf2: `python -m benchmarks.coming_from_pydensecrf`.
 
-Synthetic scenes are timed and drawn. If a folder with logits of the Stanford Background photographs is given, the
-agreement of labels is measured: on photographs from which the constants of the translation are chosen, and on others.
-`record` writes results/pydensecrf.json, and `page` writes its tables into docs/pydensecrf.md.
+Synthetic scenes are timed and drawn, and so are the examples of pydensecrf's repository, if their folder is given. On
+photographs of the Stanford Background data the agreement of labels is measured. `record` writes results/pydensecrf.json,
+and `page` writes its tables into docs/pydensecrf.md.
 """
 
 import itertools
@@ -21,8 +21,8 @@ import locpmap as lp
 import locpmap.compat.densecrf as ours
 from benchmarks import machine
 from benchmarks.tasks import Task, make_task
-from locpmap.compat import kernels
-from locpmap.compat.utils import unary_from_softmax
+
+from locpmap.compat.utils import unary_from_labels, unary_from_softmax
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/pydensecrf.json", ROOT / "docs/pydensecrf.md"
@@ -30,7 +30,7 @@ PICTURE = ROOT / "docs/figures/pydensecrf.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 ROUNDS, SWEEPS = 5, 5
 STRIDE = 8  # stride of coarse logits
-STEPS, NEARNESS = (12, 16, 24), (1.0, 1.5, 2.0, 3.0)  # candidates for the constants of the translation
+REPLACED = 0.3  # fraction of the photographs' labels that are replaced by random ones
 
 Array = np.ndarray[Any, np.dtype[Any]]
 app = typer.Typer(add_completion=False)
@@ -70,39 +70,55 @@ def energies_of(logits: Array) -> Array:
     return unary_from_softmax(np.ascontiguousarray(np.moveaxis(softmax(logits), -1, 0)))
 
 
-# Synthetic scenes: time and figure
+# Time, and the figure
 
 
-def timed(task: Task, theirs: Any) -> dict[str, Any]:
-    """Time each system in rounds, one run of every system per round; return seconds, accuracy and agreement."""
-    energies, image = energies_of(task.unary), np.array(task.image)
-    height, width = task.truth.shape
-
-    def from_dense(library: Any) -> Callable[[], Array]:
-        return lambda: dense(library, energies, image, SETTINGS["of its README"]).argmax(0).reshape(height, width)
-
+def timed(name: str, image: Array, energies: Array, theirs: Any, task: Task | None = None) -> dict[str, Any]:
+    """Time each system in rounds, one run of every system per round; return seconds, agreement and accuracy."""
+    shape = image.shape[:2]
     systems: dict[str, Callable[[], Array]] = {
-        "pydensecrf2": from_dense(theirs),
-        "locpmap.compat.densecrf": from_dense(ours),
-        "lp.refine": lambda: lp.refine(image, task.unary).labels,
+        "pydensecrf2": lambda: labels_of(theirs, image, energies),
+        "locpmap.compat.densecrf": lambda: labels_of(ours, image, energies),
     }
-    labels = {name: run() for name, run in systems.items()}  # compiles
-    clocks: dict[str, list[tuple[float, float]]] = {name: [] for name in systems}
-    for _, (name, run) in track(list(itertools.product(range(ROUNDS), systems.items())), description=task.name):
+    if task is not None:
+        systems["lp.refine"] = lambda: lp.refine(image, task.unary).labels
+    labels = {system: run() for system, run in systems.items()}  # compiles
+    clocks: dict[str, list[tuple[float, float]]] = {system: [] for system in systems}
+    for _, (system, run) in track(list(itertools.product(range(ROUNDS), systems.items())), description=name):
         began, used = time.perf_counter(), time.process_time()
         run()
-        clocks[name].append((time.perf_counter() - began, time.process_time() - used))
-    found: dict[str, Any] = {"size": [height, width, task.n_labels], "network": task.accuracy(task.unary.argmax(-1))}
+        clocks[system].append((time.perf_counter() - began, time.process_time() - used))
+    found: dict[str, Any] = {"size": [*shape, len(energies)]}
+    base = clocks["pydensecrf2"]
     found["systems"] = {
-        name: {
-            "seconds": statistics.median(seconds for seconds, _ in clocks[name]),
-            "cpu_seconds": statistics.median(used for _, used in clocks[name]),
-            "accuracy": task.accuracy(labels[name]),
-            "agreement": float((labels[name] == labels["pydensecrf2"]).mean()),
+        system: {
+            "seconds": statistics.median(seconds for seconds, _ in clocks[system]),
+            "cpu_seconds": statistics.median(used for _, used in clocks[system]),
+            "ratio": statistics.median(one / other for (one, _), (other, _) in zip(clocks[system], base, strict=True)),
+            "agreement": float((labels[system] == labels["pydensecrf2"]).mean()),
+            "accuracy": None if task is None else task.accuracy(labels[system]),
         }
-        for name in systems
+        for system in systems
     }
     return found
+
+
+def labels_of(library: Any, image: Array, energies: Array, setting: str = "of its README") -> Array:
+    """Return the most probable labels (H, W)."""
+    return dense(library, energies, image, SETTINGS[setting]).argmax(0).reshape(image.shape[:2])
+
+
+def examples_of(folder: Path) -> Iterator[tuple[str, Array, Array]]:
+    """Yield name, image and energies of pydensecrf's examples, as its inference.py reads them."""
+    from PIL import Image
+
+    for annotation in sorted(folder.glob("anno*.png")):
+        name = annotation.stem.removeprefix("anno")
+        colours = np.array(Image.open(annotation).convert("RGB")).astype(np.int64) @ [1, 2**8, 2**16]
+        known, labels = np.unique(colours, return_inverse=True)
+        unsure = bool(known[0] == 0)
+        energies = unary_from_labels(labels, len(known) - unsure, 0.7, zero_unsure=unsure)
+        yield f"example {name}", np.array(Image.open(folder / f"im{name[0]}.png").convert("RGB")), energies
 
 
 def draw(task: Task, theirs: Any) -> None:
@@ -115,12 +131,11 @@ def draw(task: Task, theirs: Any) -> None:
     from locpmap.formats.pictures import label_colours
 
     energies, image = energies_of(task.unary), np.array(task.image)
-    how, shape = SETTINGS["of its README"], task.truth.shape
     refined = lp.refine(image, task.unary)
     maps = {
         "the network's labels": task.unary.argmax(-1),
-        "pydensecrf2": dense(theirs, energies, image, how).argmax(0).reshape(shape),
-        "locpmap.compat.densecrf": dense(ours, energies, image, how).argmax(0).reshape(shape),
+        "pydensecrf2": labels_of(theirs, image, energies),
+        "locpmap.compat.densecrf": labels_of(ours, image, energies),
         "lp.refine: labels": refined.labels,
     }
     figure, axes = pyplot.subplots(2, 3, figsize=(10.5, 5.6), layout="constrained")
@@ -141,30 +156,30 @@ def draw(task: Task, theirs: Any) -> None:
 # Photographs: agreement of labels
 
 
-class Scene(NamedTuple):
-    """A photograph with its energies and the labels of pydensecrf2."""
-
-    kind: str  # "sharp" or "coarse" logits
-    setting: str
-    image: Array
-    energies: Array
-    truth: Array
-    theirs: Array
-
-
-def scenes_of(folder: Path, data: Path | None, names: list[str], theirs: Any) -> Iterator[Scene]:
-    """Yield each photograph with sharp and coarse logits under both settings."""
+def photographs(data: Path | None, n_test: int, seed: int, theirs: Any) -> list[dict[str, Any]]:
+    """Return agreement and numbers of components for each kind of logits and each setting."""
     from locpmap_paper.data import scenes
 
-    known = scenes(data)
-    for name in names:
-        _, image, truth = known[list(known.names).index(name)]
-        sharp = np.load(folder / f"{name}.npy", allow_pickle=False).astype(np.float32)
-        for kind, logits in (("sharp", sharp), ("coarse", coarse(sharp))):
-            energies, pixels = energies_of(logits), np.array(image)
-            for setting, how in SETTINGS.items():
-                labels = dense(theirs, energies, pixels, how).argmax(0).reshape(truth.shape)
-                yield Scene(kind, setting, pixels, energies, truth, labels)
+    known, found = scenes(data), []
+    chosen = np.random.default_rng(seed).permutation(len(known))[:n_test]
+    for kind, setting in itertools.product(("sharp", "coarse"), SETTINGS):
+        agreement, components = [], []
+        for index in track(chosen.tolist(), description=f"{kind}, {setting}"):
+            _, image, truth = known[index]
+            logits = noisy(truth, np.random.default_rng([seed, index]))
+            energies, pixels = energies_of(coarse(logits) if kind == "coarse" else logits), np.array(image)
+            one, other = (labels_of(library, pixels, energies, setting) for library in (theirs, ours))
+            agreement.append(float((one == other).mean()))
+            components.append([n_components(one), n_components(other)])
+        row = {"logits": kind, "setting": setting, "agreement": statistics.mean(agreement), "least": min(agreement)}
+        found.append({**row, "components": np.mean(components, axis=0).tolist()})
+    return found
+
+
+def noisy(truth: Array, rng: np.random.Generator) -> Array:
+    """Return logits (H, W, 8) that favour the true label, or a random one at some pixels and where it is unknown."""
+    replaced = (rng.random(truth.shape) < REPLACED) | (truth < 0)
+    return 2 * np.eye(8, dtype=np.float32)[np.where(replaced, rng.integers(0, 8, truth.shape), truth)]
 
 
 def coarse(logits: Array) -> Array:
@@ -178,45 +193,11 @@ def coarse(logits: Array) -> Array:
     return F.interpolate(small, size=(height, width), mode="bilinear", align_corners=False)[0].movedim(0, -1).numpy()
 
 
-def our_labels(scene: Scene) -> Array:
-    """Return the labels of `locpmap.compat.densecrf` with its current constants."""
-    found = dense(ours, scene.energies, scene.image, SETTINGS[scene.setting])
-    return found.argmax(0).reshape(scene.truth.shape)
+def n_components(labels: Array) -> int:
+    """Return the number of connected components of equal labels."""
+    from scipy import ndimage
 
-
-def choose(scenes: list[Scene]) -> list[dict[str, Any]]:
-    """Return the agreement with pydensecrf2 for all candidate constants; the constants are restored at the end."""
-    before, rows = (kernels.N_COLOURS, kernels.NEARNESS), []
-    for steps, nearness in track(list(itertools.product(STEPS, NEARNESS)), description="choosing"):
-        kernels.N_COLOURS, kernels.NEARNESS = steps, nearness
-        agreement = [float((our_labels(scene) == scene.theirs).mean()) for scene in scenes]
-        rows.append({"steps": steps, "nearness": nearness, "agreement": statistics.mean(agreement)})
-    kernels.N_COLOURS, kernels.NEARNESS = before
-    return rows
-
-
-def compare(scenes: list[Scene]) -> list[dict[str, Any]]:
-    """Return agreement, and IoU over all scenes, for each kind of logits and each setting."""
-    rows = []
-    for kind, setting in itertools.product(("sharp", "coarse"), SETTINGS):
-        some = [scene for scene in scenes if (scene.kind, scene.setting) == (kind, setting)]
-        found = [our_labels(scene) for scene in track(some, description=f"{kind}, {setting}")]
-        given = [scene.energies.argmin(0).reshape(scene.truth.shape) for scene in some]
-        agreement = [float((labels == scene.theirs).mean()) for labels, scene in zip(found, some, strict=True)]
-        of_network = [float((labels == scene.theirs).mean()) for labels, scene in zip(given, some, strict=True)]
-        truth = np.concatenate([scene.truth.ravel() for scene in some])
-        iou = {
-            name: float(np.nanmean(lp.metrics.intersection_over_union(np.concatenate(maps), truth, 8, ignore_label=-1)))
-            for name, maps in {
-                "network": [labels.ravel() for labels in given],
-                "pydensecrf2": [scene.theirs.ravel() for scene in some],
-                "compat": [labels.ravel() for labels in found],
-            }.items()
-        }
-        error = statistics.stdev(agreement) / len(agreement) ** 0.5
-        row = {"logits": kind, "setting": setting, "agreement": statistics.mean(agreement), "standard_error": error}
-        rows.append({**row, "network_agreement": statistics.mean(of_network), "iou": iou})
-    return rows
+    return sum(ndimage.label(labels == label)[1] for label in np.unique(labels))
 
 
 # Record and page
@@ -230,57 +211,40 @@ def table(heads: list[str], rows: list[list[str]]) -> str:
 
 def measured(record: dict[str, Any]) -> str:
     """Return the part of the page that comes from a record."""
-    heads = ["synthetic scene", "system", "seconds", "÷ pydensecrf2", "cpu s", "accuracy", "agreement"]
     rows = []
-    for name, task in record["made"].items():
-        height, width, n_labels = task["size"]
-        base = task["systems"]["pydensecrf2"]["seconds"]
+    for name, case in record["timed"].items():
+        height, width, n_labels = case["size"]
         rows += [
             [
-                f"{name}, {height}×{width}, {n_labels} labels (network: {task['network']:.4f})" if k == 0 else "",
-                *(system, f"{row['seconds']:.2f}", f"{row['seconds'] / base:.2f}", f"{row['cpu_seconds']:.2f}"),
-                *(f"{row['accuracy']:.4f}", f"{row['agreement']:.4f}"),
+                f"{name}, {height}×{width}, {n_labels} labels" if k == 0 else "",
+                *(system, f"{row['seconds']:.2f}", f"{row['ratio']:.2f}", f"{row['cpu_seconds']:.2f}"),
+                *(f"{row['agreement']:.4f}", "" if row["accuracy"] is None else f"{row['accuracy']:.4f}"),
             ]
-            for k, (system, row) in enumerate(task["systems"].items())
+            for k, (system, row) in enumerate(case["systems"].items())
         ]
     where = record["provenance"]["machine"]
     parts = [
-        f"Medians of {ROUNDS} rounds on {where['cores']} cores ({where['cpu']}, load {where['load']} at the start);"
-        " ratios are more reliable than seconds. Agreement is the fraction of pixels with pydensecrf2's label."
-        f" Recorded by `{record['provenance']['command']}`.",
-        table(heads, rows),
+        f"Medians of {ROUNDS} rounds with the kernels of pydensecrf's README and {SWEEPS} updates, on {where['cores']}"
+        f" cores ({where['cpu']}, load {where['load']} at the start); ratios are more reliable than seconds. Agreement is"
+        f" the fraction of pixels with pydensecrf2's label. Recorded by `{record['provenance']['command']}`.",
+        table(["image", "system", "seconds", "÷ pydensecrf2", "cpu s", "agreement", "accuracy"], rows),
     ]
     if "photographs" in record:
-        found = record["photographs"]
         rows = [
             [
-                *(row["logits"], row["setting"], f"{row['agreement']:.4f} ± {row['standard_error']:.4f}"),
-                *(
-                    f"{row['network_agreement']:.4f}",
-                    *(f"{row['iou'][n]:.4f}" for n in ("network", "pydensecrf2", "compat")),
-                ),
+                *(row["logits"], row["setting"], f"{row['agreement']:.4f}", f"{row['least']:.4f}"),
+                *(f"{count:.0f}" for count in row["components"]),
             ]
-            for row in found["test"]
+            for row in record["photographs"]
         ]
-        heads = ["logits", "kernels", "agreement, compat", "agreement, network"]
-        heads += ["IoU, network", "IoU, pydensecrf2", "IoU, compat"]
-        chosen = max(found["choice"], key=lambda row: row["agreement"])
+        heads = ["logits", "kernels", "agreement", "least agreement", "components, pydensecrf2", "components, compat"]
         parts += [
-            f"Agreement with pydensecrf2 and mean IoU on {found['n_test']} photographs of the Stanford Background data."
-            " Neither the constants of the translation nor the network were fitted to them. Coarse logits have stride"
-            f" {STRIDE} and are enlarged. Settings of the kernels: {kernels_in_words()}.",
+            f"{record['n_photographs']} photographs of the Stanford Background data. Logits are made from the labels of"
+            f" the data set, of which {REPLACED:.0%} are replaced at random; coarse ones have stride {STRIDE} and are"
+            f" enlarged. Components are connected pixels of one label. Settings of the kernels: {kernels_in_words()}.",
             table(heads, rows),
-            f"The constants of the translation were compared on {found['n_choice']} other photographs. The best"
-            f" agreement is {', '.join(f'{best_of(found, n):.4f} with {n} steps' for n in STEPS)}. The best constants"
-            f" are {chosen['steps']} steps and nearness {chosen['nearness']:g}; the library uses"
-            f" {record['constants']['steps']} and {record['constants']['nearness']:g}.",
         ]
     return "\n\n".join(parts)
-
-
-def best_of(found: dict[str, Any], steps: int) -> float:
-    """Return the best agreement with the given number of steps."""
-    return max(row["agreement"] for row in found["choice"] if row["steps"] == steps)
 
 
 def kernels_in_words() -> str:
@@ -294,30 +258,26 @@ def kernels_in_words() -> str:
 
 @app.command()
 def record(
-    logits: Annotated[Path | None, typer.Option(help="Folder with logits of photographs, NAME.npy (H, W, 8).")] = None,
+    examples: Annotated[Path | None, typer.Option(help="Folder examples of pydensecrf's repository.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the data sets that contain the photographs.")] = None,
-    n_choice: Annotated[int, typer.Option(help="Number of photographs for the choice of constants.")] = 6,
-    n_test: Annotated[int, typer.Option(help="Number of photographs for the test.")] = 24,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic scenes.")] = 0,
+    n_photographs: Annotated[int, typer.Option(help="Number of photographs; 0 measures none.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the synthetic scenes and of the logits of photographs.")] = 0,
 ) -> None:
     """Measure and draw, and write the record and the page."""
     import pydensecrf.densecrf as theirs
 
     here = machine.machine()
     found: dict[str, Any] = {"provenance": machine.provenance("benchmarks.coming_from_pydensecrf", seed, here)}
-    found["constants"] = {"steps": kernels.N_COLOURS, "nearness": kernels.NEARNESS, "places": kernels.N_PLACES}
-    found["made"] = {name: timed(make_task(name, seed), theirs) for name in ("T2-hard", "T3-hard")}
+    found["timed"] = {
+        name: timed(name, image, energies, theirs) for name, image, energies in examples_of(examples or Path())
+    }
+    for name in ("T2-hard", "T3-hard"):
+        task = make_task(name, seed)
+        found["timed"][name] = timed(name, np.array(task.image), energies_of(task.unary), theirs, task)
     draw(make_task("T2-hard", seed), theirs)
-    if logits is not None:
-        names = [path.stem for path in sorted(logits.glob("*.npy"))]
-        order = [str(name) for name in np.random.default_rng(seed).permutation(names)]
-        some, others = order[:n_choice], order[n_choice : n_choice + n_test]
-        found["photographs"] = {
-            "n_choice": len(some),
-            "n_test": len(others),
-            "choice": choose(list(scenes_of(logits, data, some, theirs))),
-            "test": compare(list(scenes_of(logits, data, others, theirs))),
-        }
+    if n_photographs:
+        found["n_photographs"] = n_photographs
+        found["photographs"] = photographs(data, n_photographs, seed, theirs)
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
     page()
 

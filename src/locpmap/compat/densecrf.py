@@ -1,17 +1,13 @@
-"""The classes of ``pydensecrf.densecrf``, for images.
+"""The classes of ``pydensecrf.densecrf``: a fully connected CRF with Gaussian kernels, decoded by mean field.
 
-pydensecrf connects all pairs of pixels.  Here each pixel is connected to a few dozen others, near and far.  Their Potts
-weights follow the same kernels and have the same sum (:mod:`locpmap.compat.kernels`).
+The model, its defaults and the filter (a permutohedral lattice) are those of pydensecrf, so results are equal up to
+rounding.  Threads use all cores; results do not depend on their number.
 
-Differences from pydensecrf:
+This is not Local Perturb-and-MAP, and its kernels are set by hand.  :func:`locpmap.refine` has learned weights and
+returns calibrated probabilities; docs/pydensecrf.md compares both.
 
-- A pixel has 8 neighbours for a Gaussian kernel and 48 for a bilateral kernel.  Most labels are equal to those of
-  pydensecrf, and probabilities are close; docs/pydensecrf.md has measurements.
-- ``inference(n)`` runs n sweeps of mean field that update half of the pixels at a time.  pydensecrf updates all pixels
-  simultaneously, which may oscillate.
-- Only symmetric normalisation, the default of pydensecrf, is supported.  The others do not define a pairwise model.
-- ``DenseCRF(n, K)`` for points without a grid, ``stepInference`` and learning of kernels are not supported.
-- :meth:`DenseCRF2D.potentials` returns the model for any decoder of this library, such as LocPMAP.
+Differences from pydensecrf: arrays may have any type and memory order, bilateral kernels take images with any number of
+channels, and results are NumPy arrays.  Logistic unaries (``setUnary``) are not supported.
 """
 
 from collections.abc import Sequence
@@ -21,17 +17,15 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.compat.kernels import Kernel, Step
-from locpmap.compat.utils import create_pairwise_bilateral, spread_of
-from locpmap.errors import InputError, InputTypeError, whole_number
-from locpmap.graphs import Grid
-from locpmap.inference import infer
-from locpmap.pairwise import Factored
-from locpmap.potentials import Potentials
+from locpmap.compat.lattice import Lattice
+from locpmap.compat.utils import create_pairwise_bilateral, create_pairwise_gaussian, spread_of
+from locpmap.errors import InputError, whole_number
+from locpmap.kernels.cpu.dispatch import kernel_of
+from locpmap.kernels.threads import Threads, available_threads, ranges
 
 
 class KernelType(IntEnum):
-    """Kernel types of pydensecrf; they only affect learning, which is not supported."""
+    """Kernel types of pydensecrf; they only affect learning, which pydensecrf does not offer either."""
 
     CONST_KERNEL = 0
     DIAG_KERNEL = 1
@@ -39,7 +33,7 @@ class KernelType(IntEnum):
 
 
 class NormalizationType(IntEnum):
-    """Normalisations of a kernel's sum over pixels; only NORMALIZE_SYMMETRIC is supported."""
+    """Where a filter divides by the sum of its kernel over all pixels: before, after, or by the square root at both."""
 
     NO_NORMALIZATION = 0
     NORMALIZE_BEFORE = 1
@@ -49,10 +43,139 @@ class NormalizationType(IntEnum):
 
 CONST_KERNEL, DIAG_KERNEL, FULL_KERNEL = KernelType
 NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = NormalizationType
+# The kernel's sums are raised to these powers and multiplied with the input and with the output of the filter.
+POWERS = {
+    NO_NORMALIZATION: (0, 0),
+    NORMALIZE_BEFORE: (-1, 0),
+    NORMALIZE_AFTER: (0, -1),
+    NORMALIZE_SYMMETRIC: (-0.5, -0.5),
+}
 
 
-class DenseCRF2D:
-    """CRF on an image with Gaussian kernels of position and colour.
+class DenseCRF:
+    """CRF in which all pairs of pixels are connected, with Gaussian kernels of features.
+
+    Args:
+        nvar (int): Number of pixels.
+        nlabels (int): Number of labels.
+    """
+
+    def __init__(self, nvar: int, nlabels: int) -> None:
+        self._n_pixels = whole_number("nvar", nvar, 1, 2**31)
+        self._n_labels = whole_number("nlabels", nlabels, 1, 2**15 - 1)
+        self._width = nlabels if nlabels <= 4 else -(-nlabels // 8) * 8  # of rows: loops over 8 labels vectorise
+        self._scores: Array | None = None
+        self._terms: list[tuple[Lattice, Array]] = []  # with the scores of labels (width,) or of pairs (width, width)
+        self._threads = Threads(available_threads())
+
+    def setUnaryEnergy(self, u: Any) -> None:
+        """Set the unary energies ``-log p`` of shape (nlabels, n_pixels); pixels of an image are in row-major order."""
+        self._scores = -self._rows("u", u, np.inf)
+
+    def addPairwiseEnergy(
+        self,
+        features: Any,
+        compat: Any,
+        kernel: KernelType = DIAG_KERNEL,
+        normalization: NormalizationType = NORMALIZE_SYMMETRIC,
+    ) -> None:
+        """Add the kernel ``exp(-½ |f_i - f_j|²)`` of features f.
+
+        Args:
+            features (array): Features of shape (d, n_pixels), such as those of ``create_pairwise_bilateral``.
+            compat (float or array): As a number, the score of equal labels.  As an array, costs of equal labels
+                (nlabels,) or of label pairs (nlabels, nlabels), of which the symmetric part counts.
+            kernel (KernelType): Ignored.
+            normalization (NormalizationType): Where to divide by the sum of the kernel.
+        """
+        given, n = to_numpy(features, "features"), self._n_pixels
+        if given.ndim != 2 or given.shape[1] != n or not len(given):
+            raise InputError(f"features has shape {given.shape}, expected (d, {n})")
+        if not np.isfinite(given).all():
+            raise InputError("features holds NaN or infinity, expected finite numbers")
+        if kernel not in tuple(KernelType):
+            raise InputError(f"kernel is {kernel!r}, expected CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
+        if normalization not in tuple(NormalizationType):
+            names = ", ".join(NormalizationType.__members__)
+            raise InputError(f"normalization is {normalization!r}, expected one of {names}")
+        table = self._table(compat)
+        lattice = Lattice(given.astype(np.float32), self._threads)
+        total = np.zeros((n, 1), np.float32)
+        lattice.add(lattice.sums(np.ones((n, 1), np.float32)), total)
+        before, after = POWERS[normalization]
+        lattice.scale(total**before, total**after)
+        self._terms.append((lattice, table))
+
+    def _table(self, compat: Any) -> Array:
+        """Return the scores of labels (width,) or of label pairs (width, width)."""
+        costs, n = to_numpy(compat, "compat").astype(np.float32), self._n_labels
+        if costs.shape not in ((), (n,), (n, n)) or not np.isfinite(costs).all():
+            raise InputError(f"compat is {compat!r}, expected a number, or costs of shape ({n},) or ({n}, {n})")
+        scores = np.full(n, costs) if costs.ndim == 0 else -costs if costs.ndim == 1 else -(costs + costs.T) / 2
+        return np.pad(scores, (0, self._width - n))
+
+    def inference(self, niter: int) -> Array:
+        """Run mean field from the softmax of the unaries; all pixels are updated at the same time.
+
+        Args:
+            niter (int): Number of updates; 0 returns the softmax of the unaries.
+
+        Returns:
+            ndarray: Probabilities of shape (nlabels, n_pixels), float32.
+        """
+        n_updates = whole_number("niter", niter, 0, 10**6)
+        beliefs = self._softmax(self._unary())
+        for _ in range(n_updates):
+            beliefs = self._softmax(self._local_scores(beliefs))
+        return beliefs[:, : self._n_labels].T
+
+    def startInference(self) -> tuple[Array, None, None]:
+        """Return the probabilities at the start (nlabels, n_pixels) and two placeholders, for :meth:`stepInference`."""
+        return self.inference(0), None, None
+
+    def stepInference(self, Q: Array, tmp1: None = None, tmp2: None = None) -> None:
+        """Replace probabilities Q (nlabels, n_pixels) by their mean-field update."""
+        Q[:] = self._softmax(self._local_scores(self._rows("Q", Q, 0)))[:, : self._n_labels].T
+
+    def klDivergence(self, Q: Any) -> float:
+        """Return pydensecrf's divergence of probabilities Q (nlabels, n_pixels) from the model, up to a constant."""
+        beliefs, n = self._rows("Q", Q, 0), self._n_labels
+        gains = np.log(np.maximum(beliefs, 1e-20)) - self._local_scores(beliefs)
+        return float((beliefs[:, :n] * gains[:, :n]).sum(dtype=np.float64))
+
+    def _unary(self) -> Array:
+        if self._scores is None:
+            raise InputError("there are no unary energies, expected a call of setUnaryEnergy first")
+        return self._scores
+
+    def _rows(self, name: str, values: Any, rest: float) -> Array:
+        """Return values (nlabels, n_pixels) as float32 rows of pixels, filled up with ``rest``."""
+        given, expected = to_numpy(values, name), (self._n_labels, self._n_pixels)
+        if given.shape != expected:
+            raise InputError(f"{name} has shape {given.shape}, expected {expected}: labels first, then pixels")
+        rows = np.full((self._n_pixels, self._width), rest, np.float32)
+        rows[:, : self._n_labels] = given.T
+        if np.isnan(rows).any():
+            raise InputError(f"{name} holds NaN, expected numbers")
+        return rows
+
+    def _local_scores(self, beliefs: Array) -> Array:
+        """Return the unary scores of each pixel plus the expected scores of its pairs."""
+        scores = self._unary().copy()
+        for lattice, table in self._terms:
+            sums = lattice.sums(beliefs)
+            lattice.add(sums * table if table.ndim == 1 else sums @ table, scores)
+        return scores
+
+    def _softmax(self, scores: Array) -> Array:
+        found, softmax = np.empty_like(scores), kernel_of("numba", "softmax_rows")
+        parts = ranges(len(scores), self._threads.n_threads)
+        self._threads.map(softmax, [(scores[lo:hi], found[lo:hi]) for lo, hi in parts])
+        return found
+
+
+class DenseCRF2D(DenseCRF):
+    """CRF on an image, with Gaussian kernels of position and colour.
 
     Args:
         w (int): Width of the image.
@@ -73,21 +196,8 @@ class DenseCRF2D:
     """
 
     def __init__(self, w: int, h: int, nlabels: int) -> None:
-        width, height = whole_number("w", w, 1, 2**31), whole_number("h", h, 1, 2**31)
-        self._shape, self._n_labels = (height, width), whole_number("nlabels", nlabels, 1, 2**15 - 1)
-        self._energies: Array | None = None
-        self._terms: list[tuple[Kernel, Array]] = []  # scores: of label pairs (L, L), or of equal labels ()
-
-    def setUnaryEnergy(self, u: Any) -> None:
-        """Set the unary energies.
-
-        Args:
-            u (array): Energies ``-log p`` of shape (nlabels, w · h), pixels in row-major order.
-        """
-        energies, expected = to_numpy(u, "u"), (self._n_labels, self._shape[0] * self._shape[1])
-        if energies.shape != expected:
-            raise InputError(f"u has shape {energies.shape}, expected {expected}: labels first, then pixels")
-        self._energies = energies.astype(np.float32)
+        self._shape = whole_number("h", h, 1, 2**31), whole_number("w", w, 1, 2**31)
+        super().__init__(self._shape[0] * self._shape[1], nlabels)
 
     def addPairwiseGaussian(
         self,
@@ -100,12 +210,12 @@ class DenseCRF2D:
 
         Args:
             sxy (float or pair): Standard deviation in pixels, or (horizontal, vertical).
-            compat (float or array): As a number, the score of equal labels, summed over the neighbours of a pixel.
-                As an array, costs of equal labels (nlabels,) or of label pairs (nlabels, nlabels).
+            compat (float or array): As in :meth:`addPairwiseEnergy`.
             kernel (KernelType): Ignored.
-            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
+            normalization (NormalizationType): Where to divide by the sum of the kernel.
         """
-        self.addPairwiseEnergy(Kernel(_rows_first(sxy), self._shape), compat, kernel, normalization)
+        features = create_pairwise_gaussian(np.flip(spread_of("sxy", sxy, 2)), self._shape)
+        self.addPairwiseEnergy(features[::-1], compat, kernel, normalization)
 
     def addPairwiseBilateral(
         self,
@@ -122,98 +232,14 @@ class DenseCRF2D:
             sxy (float or pair): Standard deviation in pixels, or (horizontal, vertical).
             srgb (float or sequence): Standard deviation of colours, or one per channel.
             rgbim (array): Image of shape (h, w, channels).
-            compat (float or array): As in :meth:`addPairwiseGaussian`.
+            compat (float or array): As in :meth:`addPairwiseEnergy`.
             kernel (KernelType): Ignored.
-            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
+            normalization (NormalizationType): Where to divide by the sum of the kernel.
         """
         image = to_numpy(rgbim, "rgbim")
         if image.ndim != 3 or image.shape[:2] != self._shape:
             height, width = self._shape
             raise InputError(f"rgbim has shape {image.shape}, expected ({height}, {width}, channels)")
-        features = create_pairwise_bilateral(_rows_first(sxy), srgb, image, chdim=2)
+        features = create_pairwise_bilateral(np.flip(spread_of("sxy", sxy, 2)), srgb, image, chdim=2)
+        features[:2] = features[1::-1]  # pydensecrf starts with the horizontal position
         self.addPairwiseEnergy(features, compat, kernel, normalization)
-
-    def addPairwiseEnergy(
-        self,
-        features: Kernel,
-        compat: Any,
-        kernel: KernelType = DIAG_KERNEL,
-        normalization: NormalizationType = NORMALIZE_SYMMETRIC,
-    ) -> None:
-        """Add a kernel.
-
-        Args:
-            features (Kernel): Kernel of ``create_pairwise_gaussian`` or ``create_pairwise_bilateral``.
-            compat (float or array): As in :meth:`addPairwiseGaussian`.
-            kernel (KernelType): Ignored.
-            normalization (NormalizationType): Must be ``NORMALIZE_SYMMETRIC``, the default.
-        """
-        if not isinstance(features, Kernel):
-            raise InputTypeError(
-                f"features is a {type(features).__name__}, expected a kernel of create_pairwise_gaussian or"
-                " create_pairwise_bilateral of locpmap.compat.utils: feature arrays are not supported"
-            )
-        if features.shape != self._shape:
-            raise InputError(f"features are for an image of shape {features.shape}, expected {self._shape} (h, w)")
-        if kernel not in tuple(KernelType):
-            raise InputError(f"kernel is {kernel!r}, expected CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
-        if normalization != NORMALIZE_SYMMETRIC:
-            raise InputError(f"normalization is {normalization!r}, expected NORMALIZE_SYMMETRIC, the default")
-        self._terms.append((features, self._scores(compat)))
-
-    def _scores(self, compat: Any) -> Array:
-        """Return the scores of label pairs (L, L), which are negative costs; or of equal labels () for a number."""
-        values = to_numpy(compat, "compat").astype(np.float32)
-        n = self._n_labels
-        if values.shape not in ((), (n,), (n, n)) or not np.isfinite(values).all():
-            raise InputError(f"compat is {compat!r}, expected a number, or costs of shape ({n},) or ({n}, {n})")
-        if values.ndim == 2 and not np.array_equal(values, values.T):
-            raise InputError("compat is not symmetric, expected the same cost for labels (a, b) and (b, a)")
-        return values if values.ndim == 0 else -(np.diag(values) if values.ndim == 1 else values)
-
-    def potentials(self) -> Potentials:
-        """Return the model as :class:`locpmap.Potentials`, for :func:`locpmap.infer` with any decoder."""
-        if self._energies is None:
-            raise InputError("there are no unary energies, expected a call of setUnaryEnergy first")
-        unary = -self._energies.T.reshape(*self._shape, self._n_labels)
-        found = [(kernel.weights(), scores) for kernel, scores in self._terms]
-        steps = tuple(dict.fromkeys(step for weights, _ in found for step in weights))
-        if not steps:
-            return Potentials.grid(unary, 0.0)
-        if all(scores.ndim == 0 for _, scores in found):
-            potts = tuple(self._sum([(weights, float(scores)) for weights, scores in found], step) for step in steps)
-            return Potentials.grid(unary, potts, connectivity=steps)
-        tables = np.stack([scores if scores.ndim else scores * np.eye(self._n_labels) for _, scores in found])
-        each = tuple(np.stack([self._sum([(weights, 1.0)], step) for weights, _ in found], -1) for step in steps)
-        return Potentials.grid(unary, Factored(each, tables.astype(np.float32)), connectivity=steps)
-
-    def _sum(self, terms: list[tuple[dict[Step, Array], float]], step: Step) -> Array:
-        """Return the sum of the kernels' edge weights of one step, each times its score."""
-        total = np.zeros(Grid(*self._shape, (step,)).direction_shapes[0], np.float32)
-        for weights, score in terms:
-            if step in weights:
-                total += score * weights[step]
-        return total
-
-    def inference(self, niter: int) -> Array:
-        """Run mean field, starting at the softmax of the unaries, and return the probabilities.
-
-        Args:
-            niter (int): Number of sweeps; 0 returns the softmax of the unaries.
-
-        Returns:
-            ndarray: Probabilities of shape (nlabels, w · h), float32.
-        """
-        sweeps, potentials = whole_number("niter", niter, 0, 10**6), self.potentials()
-        if sweeps:
-            result = infer(potentials, "mean_field", max_sweeps=sweeps, start="unary")
-            probability = result.probability
-        else:
-            shifted = potentials.unary[0] - potentials.unary[0].max(-1, keepdims=True)
-            probability = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
-        return np.ascontiguousarray(probability.reshape(-1, self._n_labels).T)
-
-
-def _rows_first(sxy: float | Sequence[float]) -> tuple[float, float]:
-    horizontal, vertical = spread_of("sxy", sxy)
-    return vertical, horizontal

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.compat.kernels import Kernel
 from locpmap.errors import InputError, whole_number, within
 
 
@@ -75,71 +74,57 @@ def unary_from_labels(labels: Any, n_labels: int, gt_prob: float, zero_unsure: b
     return energies
 
 
-def create_pairwise_gaussian(sdims: Sequence[float], shape: Sequence[int]) -> Kernel:
-    """Return a Gaussian kernel for ``DenseCRF2D.addPairwiseEnergy``.
-
-    In pydensecrf this is an array of features; here it is an object that only ``addPairwiseEnergy`` accepts.
+def create_pairwise_gaussian(sdims: Any, shape: Sequence[int]) -> Array:
+    """Return the features of a Gaussian kernel of position, for ``DenseCRF.addPairwiseEnergy``.
 
     Args:
-        sdims (pair of float): Standard deviations of rows and columns, in pixels.  Note that ``addPairwiseGaussian``
+        sdims (sequence of float): Standard deviation along each axis, in pixels.  Note that ``addPairwiseGaussian``
             takes (horizontal, vertical).
-        shape (pair of int): Size (H, W) of the image.
+        shape (sequence of int): Size of the image or volume.
 
     Returns:
-        Kernel: The kernel.
+        ndarray: Features of shape (n_axes, n_pixels), float32.
 
     Example:
-        >>> create_pairwise_gaussian((3, 3), (20, 30)).spread
-        (3.0, 3.0)
+        >>> create_pairwise_gaussian((2, 1), (2, 3)).tolist()
+        [[0.0, 0.0, 0.0, 0.5, 0.5, 0.5], [0.0, 1.0, 2.0, 0.0, 1.0, 2.0]]
     """
     sizes = to_numpy(shape, "shape")
-    if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
-        raise InputError(f"shape is {shape!r}, expected (H, W) as whole numbers")
-    return Kernel(spread_of("sdims", sdims), _plane("shape", tuple(sizes.tolist())))
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not (sizes > 0).all():
+        raise InputError(f"shape is {shape!r}, expected whole numbers above 0, one per axis")
+    places = np.indices(sizes.tolist(), np.float32).reshape(len(sizes), -1)
+    return places / spread_of("sdims", sdims, len(sizes))[:, None]
 
 
-def create_pairwise_bilateral(
-    sdims: Sequence[float], schan: float | Sequence[float], img: Any, chdim: int = -1
-) -> Kernel:
-    """Return a bilateral kernel for ``DenseCRF2D.addPairwiseEnergy``, for images with any number of channels.
+def create_pairwise_bilateral(sdims: Any, schan: Any, img: Any, chdim: int = -1) -> Array:
+    """Return the features of a kernel of position and colour, for ``DenseCRF.addPairwiseEnergy``.
 
     Args:
-        sdims (pair of float): Standard deviations of rows and columns, in pixels.
+        sdims (sequence of float): Standard deviation along each axis, in pixels.
         schan (float or sequence): Standard deviation of the channel values, or one per channel.
-        img (array): Image of shape (H, W), or with an additional axis of channels.
+        img (array): Image or volume, with any number of channels.
         chdim (int, default -1): Axis of the channels.  As in pydensecrf, -1 means that there is none.
 
     Returns:
-        Kernel: The kernel.
+        ndarray: Features of shape (n_axes + n_channels, n_pixels), float32.
 
     Example:
         >>> create_pairwise_bilateral((8, 8), 13, np.zeros((20, 30, 3)), chdim=2).shape
-        (20, 30)
+        (5, 600)
     """
-    image, chdim = to_numpy(img, "img"), whole_number("chdim", chdim, -3, 2)
-    if image.ndim != (2 if chdim == -1 else 3):
-        expected = "(H, W) for chdim=-1" if chdim == -1 else "(H, W) and an axis of channels"
-        raise InputError(f"img has shape {image.shape}, expected {expected}")
-    if not np.isfinite(image).all():
-        raise InputError("img holds NaN or infinity, expected finite numbers")
+    image = to_numpy(img, "img")
+    chdim = whole_number("chdim", chdim, -1, image.ndim - 1)
     channels = image[None] if chdim == -1 else np.moveaxis(image, chdim, 0)
-    spread = to_numpy(schan, "schan").astype(np.float32).reshape(-1)
-    if len(spread) not in (1, len(channels)) or not (spread > 0).all():
-        raise InputError(f"schan is {schan!r}, expected a number above 0, or {len(channels)} of them")
-    guide = np.ascontiguousarray(channels.astype(np.float32) / spread[:, None, None])
-    return Kernel(spread_of("sdims", sdims), _plane("img", guide.shape[1:]), guide)
+    if np.size(sdims) != channels.ndim - 1:
+        axes = f"{channels.ndim - 1} axes{' and no channels' if chdim == -1 else ' and one of channels'}"
+        raise InputError(f"sdims is {sdims!r}, but img has shape {image.shape}: with chdim={chdim}, {axes}")
+    colours = channels.reshape(len(channels), -1).astype(np.float32) / spread_of("schan", schan, len(channels))[:, None]
+    return np.concatenate([create_pairwise_gaussian(sdims, channels.shape[1:]), colours])
 
 
-def spread_of(name: str, value: float | Sequence[float]) -> tuple[float, float]:
-    """Return two numbers above 0; a single number is used for both."""
-    numbers = to_numpy(value, name).astype(np.float64).ravel()
-    numbers = np.repeat(numbers, 2) if np.ndim(value) == 0 else numbers
-    if len(numbers) != 2 or not (np.isfinite(numbers) & (numbers > 0)).all():
-        raise InputError(f"{name} is {value!r}, expected two numbers above 0: a grid has two dimensions")
-    return float(numbers[0]), float(numbers[1])
-
-
-def _plane(name: str, shape: tuple[int, ...]) -> tuple[int, int]:
-    if len(shape) != 2 or min(shape) < 1:
-        raise InputError(f"{name} has shape {shape}, expected (H, W)")
-    return shape[0], shape[1]
+def spread_of(name: str, value: Any, n: int) -> Array:
+    """Return n standard deviations; a single number is used for all."""
+    numbers = to_numpy(value, name).astype(np.float32).ravel()
+    if len(numbers) not in (1, n) or not (np.isfinite(numbers) & (numbers > 0)).all():
+        raise InputError(f"{name} is {value!r}, expected a number above 0, or {n} of them")
+    return np.broadcast_to(numbers, n)

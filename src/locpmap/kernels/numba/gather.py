@@ -1,0 +1,16 @@
+"""Numba version of `reference.gather`."""
+
+from numba import njit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def gather(sources, weights, values, out, begin, stop):
+    """Add weighted rows of ``values`` (M, L) to rows of ``out`` (N, L); the loop over L vectorises."""
+    for p in range(begin, stop):
+        total = out[p]
+        for k in range(sources.shape[1]):
+            weight, row = weights[p, k], values[sources[p, k]]
+            if weight == 0:  # no neighbour
+                continue
+            for c in range(len(total)):
+                total[c] += weight * row[c]

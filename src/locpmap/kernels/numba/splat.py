@@ -1,0 +1,14 @@
+"""Numba version of `reference.splat`."""
+
+from numba import njit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def splat(points, weights, values, out, begin, stop):
+    """Add weighted rows of ``values`` (N, L) to rows of ``out`` (M, L); the loop over L vectorises."""
+    for p in range(begin, stop):
+        row = values[p]
+        for k in range(points.shape[1]):
+            weight, total = weights[p, k], out[points[p, k]]
+            for c in range(len(row)):
+                total[c] += weight * row[c]
