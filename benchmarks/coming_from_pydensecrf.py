@@ -1,8 +1,8 @@
 """Compare `locpmap.compat.densecrf` and `lp.refine` with pydensecrf2: `python -m benchmarks.coming_from_pydensecrf`.
 
-Synthetic scenes are timed and drawn, and so are the examples of pydensecrf's repository, if their folder is given. On
-photographs of the Stanford Background data the agreement of labels is measured. `record` writes results/pydensecrf.json,
-and `page` writes its tables into docs/pydensecrf.md.
+`speed` times synthetic scenes and the examples of pydensecrf's repository. `agreement` compares labels, on these
+examples and on photographs of the Stanford Background data. Both write results/pydensecrf.json, and `page` writes its
+tables into docs/pydensecrf.md.
 """
 
 import itertools
@@ -21,14 +21,13 @@ import locpmap as lp
 import locpmap.compat.densecrf as ours
 from benchmarks import machine
 from benchmarks.tasks import Task, make_task
-
 from locpmap.compat.utils import unary_from_labels, unary_from_softmax
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/pydensecrf.json", ROOT / "docs/pydensecrf.md"
 PICTURE = ROOT / "docs/figures/pydensecrf.png"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-ROUNDS, SWEEPS = 5, 5
+ROUNDS, SWEEPS = 9, 5
 STRIDE = 8  # stride of coarse logits
 REPLACED = 0.3  # fraction of the photographs' labels that are replaced by random ones
 
@@ -46,7 +45,8 @@ class Kernels(NamedTuple):
     colour_compat: float
 
 
-SETTINGS = {"of its README": Kernels(3, 3, 80, 13, 10), "smaller": Kernels(1, 3, 30, 10, 5)}
+README = "of its README"
+SETTINGS = {README: Kernels(3, 3, 80, 13, 10), "smaller": Kernels(1, 3, 30, 10, 5)}
 
 
 def dense(library: Any, energies: Array, image: Array, how: Kernels) -> Array:
@@ -103,7 +103,7 @@ def timed(name: str, image: Array, energies: Array, theirs: Any, task: Task | No
     return found
 
 
-def labels_of(library: Any, image: Array, energies: Array, setting: str = "of its README") -> Array:
+def labels_of(library: Any, image: Array, energies: Array, setting: str = README) -> Array:
     """Return the most probable labels (H, W)."""
     return dense(library, energies, image, SETTINGS[setting]).argmax(0).reshape(image.shape[:2])
 
@@ -153,27 +153,29 @@ def draw(task: Task, theirs: Any) -> None:
     pyplot.close(figure)
 
 
-# Photographs: agreement of labels
+# Agreement of labels
 
 
-def photographs(data: Path | None, n_test: int, seed: int, theirs: Any) -> list[dict[str, Any]]:
-    """Return agreement and numbers of components for each kind of logits and each setting."""
+def photographs(data: Path | None, n_test: int, seed: int, kind: str) -> Iterator[tuple[str, Array, Array]]:
+    """Yield name, image and energies of photographs, with sharp or coarse logits."""
     from locpmap_paper.data import scenes
 
-    known, found = scenes(data), []
-    chosen = np.random.default_rng(seed).permutation(len(known))[:n_test]
-    for kind, setting in itertools.product(("sharp", "coarse"), SETTINGS):
-        agreement, components = [], []
-        for index in track(chosen.tolist(), description=f"{kind}, {setting}"):
-            _, image, truth = known[index]
-            logits = noisy(truth, np.random.default_rng([seed, index]))
-            energies, pixels = energies_of(coarse(logits) if kind == "coarse" else logits), np.array(image)
-            one, other = (labels_of(library, pixels, energies, setting) for library in (theirs, ours))
-            agreement.append(float((one == other).mean()))
-            components.append([n_components(one), n_components(other)])
-        row = {"logits": kind, "setting": setting, "agreement": statistics.mean(agreement), "least": min(agreement)}
-        found.append({**row, "components": np.mean(components, axis=0).tolist()})
-    return found
+    known = scenes(data)
+    for index in np.random.default_rng(seed).permutation(len(known))[:n_test].tolist():
+        name, image, truth = known[index]
+        logits = noisy(truth, np.random.default_rng([seed, index]))
+        yield str(name), np.array(image), energies_of(coarse(logits) if kind == "coarse" else logits)
+
+
+def compared(cases: list[tuple[str, Array, Array]], setting: str, theirs: Any) -> dict[str, Any]:
+    """Return the agreement of labels and the mean numbers of components, of pydensecrf and of the library."""
+    agreement, components = [], []
+    for _, image, energies in track(cases, description=setting):
+        one, other = (labels_of(library, image, energies, setting) for library in (theirs, ours))
+        agreement.append(float((one == other).mean()))
+        components.append([n_components(one), n_components(other)])
+    means = np.mean(components, axis=0).tolist()
+    return {"agreement": statistics.mean(agreement), "least": min(agreement), "components": means}
 
 
 def noisy(truth: Array, rng: np.random.Generator) -> Array:
@@ -225,25 +227,27 @@ def measured(record: dict[str, Any]) -> str:
     where = record["provenance"]["machine"]
     parts = [
         f"Medians of {ROUNDS} rounds with the kernels of pydensecrf's README and {SWEEPS} updates, on {where['cores']}"
-        f" cores ({where['cpu']}, load {where['load']} at the start); ratios are more reliable than seconds. Agreement is"
-        f" the fraction of pixels with pydensecrf2's label. Recorded by `{record['provenance']['command']}`.",
+        f" cores ({where['cpu']}, load {where['load']} at the start); ratios are more reliable than seconds. Agreement"
+        f" is the fraction of pixels with pydensecrf2's label. Recorded by `{record['provenance']['command']}`.",
         table(["image", "system", "seconds", "÷ pydensecrf2", "cpu s", "agreement", "accuracy"], rows),
     ]
-    if "photographs" in record:
-        rows = [
-            [
-                *(row["logits"], row["setting"], f"{row['agreement']:.4f}", f"{row['least']:.4f}"),
-                *(f"{count:.0f}" for count in row["components"]),
-            ]
-            for row in record["photographs"]
+    rows = [
+        [
+            *(build, row["images"], row["setting"], f"{row['agreement']:.4f}", f"{row['least']:.4f}"),
+            *(f"{count:.0f}" for count in row["components"]),
         ]
-        heads = ["logits", "kernels", "agreement", "least agreement", "components, pydensecrf2", "components, compat"]
-        parts += [
-            f"{record['n_photographs']} photographs of the Stanford Background data. Logits are made from the labels of"
-            f" the data set, of which {REPLACED:.0%} are replaced at random; coarse ones have stride {STRIDE} and are"
-            f" enlarged. Components are connected pixels of one label. Settings of the kernels: {kernels_in_words()}.",
-            table(heads, rows),
-        ]
+        for build, found in record["agreement"].items()
+        for row in found["rows"]
+    ]
+    heads = ["pydensecrf", "images", "kernels", "agreement", "least", "components, theirs", "components, compat"]
+    n_photographs = " and ".join(dict.fromkeys(str(found["n_photographs"]) for found in record["agreement"].values()))
+    parts += [
+        f"Agreement on the examples of pydensecrf's repository, and on {n_photographs} photographs of the Stanford"
+        f" Background data. Logits of photographs are made from their labels, {100 * REPLACED:.0f} % of them replaced"
+        f" at random; coarse ones have stride {STRIDE} and are enlarged. Components are connected pixels of one label."
+        f" Settings of the kernels: {kernels_in_words()}.",
+        table(heads, rows),
+    ]
     return "\n\n".join(parts)
 
 
@@ -256,28 +260,44 @@ def kernels_in_words() -> str:
     )
 
 
+Examples = Annotated[Path, typer.Option(help="Folder examples of pydensecrf's repository.")]
+Seed = Annotated[int, typer.Option(help="Seed of the synthetic scenes and of the logits of photographs.")]
+
+
 @app.command()
-def record(
-    examples: Annotated[Path | None, typer.Option(help="Folder examples of pydensecrf's repository.")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data sets that contain the photographs.")] = None,
-    n_photographs: Annotated[int, typer.Option(help="Number of photographs; 0 measures none.")] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of the synthetic scenes and of the logits of photographs.")] = 0,
-) -> None:
-    """Measure and draw, and write the record and the page."""
+def speed(examples: Examples, seed: Seed = 0) -> None:
+    """Measure times and draw, and write the record and the page."""
     import pydensecrf.densecrf as theirs
 
-    here = machine.machine()
-    found: dict[str, Any] = {"provenance": machine.provenance("benchmarks.coming_from_pydensecrf", seed, here)}
-    found["timed"] = {
-        name: timed(name, image, energies, theirs) for name, image, energies in examples_of(examples or Path())
-    }
+    here, found = machine.machine(), json.loads(RECORD.read_text())
+    found["provenance"] = machine.provenance("benchmarks.coming_from_pydensecrf", seed, here)
+    found["timed"] = {name: timed(name, image, energies, theirs) for name, image, energies in examples_of(examples)}
     for name in ("T2-hard", "T3-hard"):
         task = make_task(name, seed)
         found["timed"][name] = timed(name, np.array(task.image), energies_of(task.unary), theirs, task)
     draw(make_task("T2-hard", seed), theirs)
-    if n_photographs:
-        found["n_photographs"] = n_photographs
-        found["photographs"] = photographs(data, n_photographs, seed, theirs)
+    RECORD.write_text(json.dumps(found, indent=1) + "\n")
+    page()
+
+
+@app.command()
+def agreement(
+    build: Annotated[str, typer.Argument(help="Name of the installed build of pydensecrf.")],
+    examples: Examples,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data sets that contain the photographs.")] = None,
+    n_photographs: Annotated[int, typer.Option(help="Number of photographs.")] = 16,
+    seed: Seed = 0,
+) -> None:
+    """Compare labels with those of a build of pydensecrf, and write the record and the page."""
+    import pydensecrf.densecrf as theirs
+
+    found = json.loads(RECORD.read_text())
+    rows = [{"images": "its examples", "setting": README, **compared(list(examples_of(examples)), README, theirs)}]
+    for kind in ("sharp", "coarse"):
+        cases = list(photographs(data, n_photographs, seed, kind))
+        rows += [{"images": kind, "setting": name, **compared(cases, name, theirs)} for name in SETTINGS]
+    about = machine.provenance("benchmarks.coming_from_pydensecrf", seed, machine.machine())
+    found.setdefault("agreement", {})[build] = {"provenance": about, "n_photographs": n_photographs, "rows": rows}
     RECORD.write_text(json.dumps(found, indent=1) + "\n")
     page()
 

@@ -65,3 +65,30 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     assert "mean IoU (intersection over union) of 10 and the likelihood of 11, and makes neither worse" in readme
     better, _, worse = page.counts(cells, methods.TUNED, "IoU")
     assert f"tuned on held-out images, improves the mean IoU of {better} and makes that of {worse} worse" in readme
+
+
+def test_pydensecrf_page_follows_from_the_records() -> None:
+    """Check the tables, and the counts of better and worse networks."""
+    ours = pytest.importorskip("benchmarks.coming_from_pydensecrf")
+    page, methods = (pytest.importorskip(f"benchmarks.arena.{name}") for name in ("page", "methods"))
+    if not ours.PAGE.exists():
+        pytest.skip("the docs are not here")
+    prose, record = ours.PAGE.read_text(), json.loads(ours.RECORD.read_text())
+    assert ours.measured(record) in prose
+    for case in record["timed"].values():
+        assert case["systems"]["locpmap.compat.densecrf"]["ratio"] < 1
+        assert case["systems"]["locpmap.compat.densecrf"]["agreement"] >= 0.98
+        if "lp.refine" in case["systems"]:
+            assert case["systems"]["lp.refine"]["ratio"] > 1
+            assert case["systems"]["lp.refine"]["accuracy"] < case["systems"]["pydensecrf2"]["accuracy"]
+    assert {row["least"] for row in list(record["agreement"].values())[1]["rows"]} == {1}
+    cells = json.loads(page.RECORD.read_text())["cells"]
+    dense, refined = (
+        {measure: page.counts(cells, name, measure) for measure in ("NLL", "IoU")}
+        for name in (methods.USUAL, methods.DEFAULT)
+    )
+    assert (dense["NLL"][2], dense["IoU"][2], len(cells)) == (20, 8, 20)
+    assert (refined["NLL"], refined["IoU"]) == ((11, 9, 0), (10, 10, 0))
+    words = " ".join(prose.split())
+    assert "raises the NLL of 20 and lowers the {term}`IoU` of 8" in words
+    assert "makes neither worse, lowers the NLL of 11 and raises the IoU of 10" in words
