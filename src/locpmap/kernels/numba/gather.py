@@ -1,9 +1,9 @@
 """Numba version of `reference.gather`."""
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def gather(sources, weights, values, out, begin, stop):
     """Add weighted rows of ``values`` (M, L) to rows of ``out`` (N, L); the loop over L vectorises."""
     for p in range(begin, stop):

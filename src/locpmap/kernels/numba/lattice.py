@@ -3,10 +3,11 @@
 import math
 
 import numpy as np
-from numba import njit
+
+from locpmap.kernels.numba.compiling import inner, kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def lattice(features, directions, points, weights):
     """Fill ``points`` and ``weights`` (N, d + 1); return neighbours (d + 1, M, 2).  O(d²) per pixel."""
     n = len(directions)
@@ -58,9 +59,10 @@ def lattice(features, directions, points, weights):
             if table[slot] < 0:
                 if n_points == len(keys):
                     bits += 1
-                    keys = np.concatenate((keys, np.empty_like(keys)))
+                    fewer, keys = keys, np.empty(1 << (bits - 1), np.int64)
                     table = np.full(1 << bits, -1, np.int32)
                     for q in range(n_points):
+                        keys[q] = fewer[q]
                         table[find(table, keys, keys[q], bits)] = q
                     slot = find(table, keys, key, bits)
                 table[slot], keys[n_points] = n_points, key
@@ -74,7 +76,7 @@ def lattice(features, directions, points, weights):
     return near
 
 
-@njit(error_model="numpy")
+@inner
 def find(table, keys, key, bits):
     """Return the slot of a key, or the empty slot where it belongs."""
     slot = np.int64(np.uint64(key) >> np.uint64(64 - bits))

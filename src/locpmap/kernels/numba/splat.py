@@ -1,9 +1,9 @@
 """Numba version of `reference.splat`."""
 
-from numba import njit
+from locpmap.kernels.numba.compiling import kernel
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def splat(points, weights, values, out, begin, stop):
     """Add weighted rows of ``values`` (N, L) to rows of ``out`` (M, L); the loop over L vectorises."""
     for p in range(begin, stop):
