@@ -45,7 +45,7 @@ def test_readme_has_the_numbers_of_the_records() -> None:
     assert f"in {100 * min(alone):.0f} to {100 * max(alone):.0f} % of the cases" in text
     seconds = {name: row["seconds"] for name, row in timed["speed"]["medians"].items()}
     assert f"takes {seconds['lp.refine']:.2f} s on two cores" in text
-    assert f"pydensecrf2 {seconds['pydensecrf2']:.2f} s on one" in text
+    assert f"pydensecrf2 with 10 iterations {seconds['pydensecrf2']:.2f} s on one" in text
 
 
 def test_sentences_about_other_networks_follow_from_the_record() -> None:
