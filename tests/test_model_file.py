@@ -152,7 +152,7 @@ def test_failed_write_leaves_the_old_model(path: Path, monkeypatch: pytest.Monke
 
 
 def test_missing_file_is_refused(path: Path) -> None:
-    assert error_message(path) == "cannot be read: No such file or directory"
+    assert error_message(path) == "does not exist, expected a model file"
 
 
 def test_invalid_path_is_refused() -> None:

@@ -199,7 +199,7 @@ def test_offline_uses_only_the_cache(source: Source, tiny: Path, monkeypatch: py
 
 def test_missing_pooch_is_reported(source: Source, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.import_module("locpmap_paper.data.fetch"), "find_spec", lambda name: None)
-    refused("pooch is not installed", "pip install locpmap-paper")
+    refused("pooch is not installed", "pip install '.[all]' ./paper")
 
 
 # folders

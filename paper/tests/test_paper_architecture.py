@@ -79,7 +79,9 @@ def test_commands_without_this_package_name_the_package_to_install(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
-    Run(capsys, *words).check_refusal(f"locpmap {words[0]} needs locpmap-paper", "pip install ./paper")
+    Run(capsys, *words).check_refusal(
+        f"locpmap {words[0]} needs locpmap-paper", "pip install '.[all]' ./paper in a clone"
+    )
     assert words[0] in Run(capsys, "--help").out
 
 

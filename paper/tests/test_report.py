@@ -664,8 +664,8 @@ def damaged() -> Iterator[Any]:
 
         return damage
 
-    yield "no result", without("result.json"), "cannot be read"
-    yield "no pictures", without("pictures.npz"), "cannot be read"
+    yield "no result", without("result.json"), "holds no result.json, expected a folder that"
+    yield "no pictures", without("pictures.npz"), "does not exist"
     yield "empty", bytes_in("result.json", b""), "is empty"
     yield "damaged", bytes_in("result.json", b'{"schema": 1,'), "is damaged"
     yield "not text", bytes_in("result.json", b"\xff\xfe\x00"), "is damaged"

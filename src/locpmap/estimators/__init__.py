@@ -10,7 +10,7 @@ True
 try:
     import sklearn  # noqa: F401
 except ImportError as error:
-    raise ImportError("locpmap.estimators needs scikit-learn: pip install 'locpmap[estimators]'") from error
+    raise ImportError("locpmap.estimators needs scikit-learn: pip install '.[estimators]' in a clone") from error
 
 from locpmap.estimators.images import ImageCRF
 from locpmap.estimators.sites import CRFClassifier

@@ -178,5 +178,5 @@ def rasterio_for(path: PathLike) -> Any:
         return importlib.import_module("rasterio")
     except ImportError:
         raise InputError(
-            f"{path} is a TIFF file, which needs rasterio: pip install locpmap[geo], or use PNG or .npy"
+            f"{path} is a TIFF file, which needs rasterio: pip install '.[geo]' in a clone, or use PNG or .npy"
         ) from None

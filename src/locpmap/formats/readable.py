@@ -29,7 +29,7 @@ def size_of(path: PathLike, expected: str) -> int:
         ...     size_of(file.name, "a text file")
         7
     """
-    with reading(path):
+    with reading(path, expected):
         status = checked_path(path).stat()
     if not stat.S_ISREG(status.st_mode):
         kind = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
@@ -53,10 +53,14 @@ def reason(error: BaseException) -> str:
 
 
 @contextmanager
-def reading(path: PathLike) -> Iterator[None]:
-    """Convert an `OSError` raised in this context to an `InputError` that names the file."""
+def reading(path: PathLike, expected: str = "a file") -> Iterator[None]:
+    """Convert an `OSError` raised in this context to an `InputError` that names the file and what was expected."""
     try:
         yield
+    except FileNotFoundError:
+        raise InputError(f"{path} does not exist, expected {expected}") from None
+    except IsADirectoryError:
+        raise InputError(f"{path} is a directory, expected {expected}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
 

@@ -41,7 +41,7 @@ class Tokens:
 
     def __init__(self, path: PathLike) -> None:
         self.path = path
-        with reading(path):
+        with reading(path, "a file in UAI format"):
             content = checked_path(path).read_bytes()
         try:
             self._text = content.decode("ascii")

@@ -170,7 +170,7 @@ def _join(rank: int, size: int, patience: timedelta) -> Any:
     try:
         torch, group = import_module("torch"), import_module("torch.distributed")
     except ImportError:
-        raise BackendError(f"WORLD_SIZE is {size}, which needs torch: pip install locpmap[torch]") from None
+        raise BackendError(f"WORLD_SIZE is {size}, which needs torch: pip install '.[torch]' in a clone") from None
     backend, here = "gloo", _number("LOCAL_WORLD_SIZE", size)
     if torch.cuda.is_available():
         n_gpus = torch.cuda.device_count()

@@ -15,7 +15,7 @@ True
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise ImportError("locpmap.nn needs torch: pip install 'locpmap[torch]'") from error
+    raise ImportError("locpmap.nn needs torch: pip install '.[torch]' in a clone") from error
 
 from locpmap.nn.field_loss import FieldLoss
 from locpmap.nn.head import CRFHead

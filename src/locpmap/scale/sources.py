@@ -334,4 +334,4 @@ def needed(package: str, what: str) -> Any:
     try:
         return importlib.import_module(package)
     except ImportError:
-        raise InputError(f"{what} needs {package}, which is not installed: pip install locpmap[scale]") from None
+        raise InputError(f"{what} needs {package}, which is not installed: pip install '.[scale]' in a clone") from None

@@ -37,7 +37,7 @@ def reproduce(
     train: Annotated[
         bool, typer.Option("--train", help="Train the networks of digits; by default their weights are bundled.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda, for networks and decoders.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device of networks and decoders.")] = "auto",
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder with the data, as `locpmap data fetch` fills it.")
     ] = None,

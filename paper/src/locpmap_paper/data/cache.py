@@ -51,7 +51,8 @@ def root_of(dataset: Dataset, given: PathLike | None) -> Path:
         spec = find_spec(dataset.package)
         if spec is None or spec.origin is None:
             raise InputError(
-                f"{dataset.name} is part of {dataset.package}, which is not installed: pip install locpmap-paper"
+                f"{dataset.name} is part of {dataset.package}, which is not installed:"
+                " pip install '.[all]' ./paper in a clone"
             )
         return Path(spec.origin).parent.parent
     if given is None:

@@ -52,7 +52,9 @@ def fetch(
         if is_offline(offline):
             raise InputError(f"{first}, expected it in the cache because downloads are switched off")
         if find_spec("pooch") is None:
-            raise InputError(f"{first}, and pooch is not installed to download it: pip install locpmap-paper")
+            raise InputError(
+                f"{first}, and pooch is not installed to download it: pip install '.[all]' ./paper in a clone"
+            )
         _get_all([(item.file, item.path) for item in wrong], progress or _silent)
     return [item.path for item in found]
 

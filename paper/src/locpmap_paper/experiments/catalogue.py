@@ -23,7 +23,9 @@ def catalogue(experiment: Experiment) -> dict[str, Model]:
 
 def _scene_models() -> tuple[Model, ...]:
     if missing := [name for name in SCENE_PACKAGES if importlib.util.find_spec(name) is None]:
-        raise BackendError(f"the experiment stanford needs {', '.join(missing)}: pip install locpmap-paper")
+        raise BackendError(
+            f"the experiment stanford needs {', '.join(missing)}: pip install '.[all]' ./paper in a clone"
+        )
     from locpmap_paper.experiments.scenes.catalogue import SCENE_MODELS
 
     return SCENE_MODELS

@@ -73,7 +73,7 @@ def _client(scheduler: Any) -> Any:
     try:
         import distributed
     except ImportError:
-        raise BackendError("scheduler needs Dask, which is not installed: pip install 'locpmap[scale]'") from None
+        raise BackendError("scheduler needs Dask, which is not installed: pip install '.[scale]' in a clone") from None
     if isinstance(scheduler, distributed.Client):
         return nullcontext(scheduler)
     expected = "expected the address of a Dask scheduler, such as tcp://host:8786"

@@ -12,7 +12,7 @@ try:
     import matplotlib
     from matplotlib.figure import Figure
 except ImportError:
-    raise BackendError("the report's figures need matplotlib: pip install locpmap-paper") from None
+    raise BackendError("the report's figures need matplotlib: pip install '.[all]' ./paper in a clone") from None
 
 __all__ = ["FULL", "HALF", "SCALED_COLOUR", "Figure", "colour_of", "png", "styled"]
 

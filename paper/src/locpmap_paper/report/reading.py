@@ -16,6 +16,8 @@ SCHEMA = 1
 def read_record(folder: PathLike) -> Record:
     """Read the record in a folder; raise an InputError if it is missing, damaged or of another schema."""
     path = run_folder(folder) / "result.json"
+    if not path.exists():
+        raise InputError(f"{folder} holds no result.json, expected a folder that `locpmap reproduce` wrote")
     size_of(path, "the record of a run")
     try:
         # NaN and infinity are no valid JSON; a measure with such a value is read as None.
