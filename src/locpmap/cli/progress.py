@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING
 
 from locpmap.kernels.compile_progress import on_terminal, progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 PATIENCE = 2.0  # seconds before the bar appears
 
 
 class ProgressBar:
-    """Progress bar on standard error, if that is a terminal; it appears after two seconds."""
+    """Progress bar on standard error, if that is a terminal; it appears after two seconds.
+
+    Shorter runs do not import rich.
+    """
 
     def __init__(self, title: str, *, hidden: bool = False) -> None:
-        console = Console(stderr=True)
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._title = title
-        self._bar = Progress(*columns, console=console, transient=True)
-        self._task = self._bar.add_task(title, total=None)
+        self._title, self._compiling = title, ""
+        self._done, self._total = 0, None  # type: int, int | None
+        self._began = time.monotonic()
+        self._shown: tuple[Progress, TaskID] | None = None
         self._timer = threading.Timer(PATIENCE, self._show)
         self._timer.daemon = True
-        self._lock, self._over = threading.Lock(), hidden or not console.is_terminal
+        self._lock, self._over = threading.Lock(), hidden
 
     def __enter__(self) -> ProgressBar:
         if not self._over:
@@ -39,18 +43,37 @@ class ProgressBar:
         progress.show = on_terminal
         with self._lock:
             self._over = True
-            if self._bar.live.is_started:
-                self._bar.stop()
+            if self._shown is not None:
+                self._shown[0].stop()
 
     def _show(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
         with self._lock:
-            if not self._over:
-                self._bar.start()
+            if self._over or not console.is_terminal:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+            bar = Progress(*columns, console=console, transient=True)
+            task = bar.add_task(self._compiling or self._title, completed=self._done, total=self._total)
+            bar.tasks[0].start_time = self._began
+            bar.start()
+            self._shown = bar, task
 
     def update(self, done: int, total: int, title: str | None = None) -> None:
         """Show that ``done`` of ``total`` steps are complete; a title replaces the previous one."""
-        self._title = title or self._title
-        self._bar.update(self._task, completed=done, total=total, description=self._title)
+        with self._lock:
+            self._done, self._total, self._title = done, total, title or self._title
+            self._refresh()
 
     def _describe(self, compiling: str) -> None:
-        self._bar.update(self._task, description=compiling or self._title)
+        with self._lock:
+            self._compiling = compiling
+            self._refresh()
+
+    def _refresh(self) -> None:
+        if self._shown is not None:
+            bar, task = self._shown
+            title = self._compiling or self._title
+            bar.update(task, completed=self._done, total=self._total, description=title)
