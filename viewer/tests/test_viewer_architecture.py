@@ -50,7 +50,7 @@ print("LOADED", *[m for m in {HEAVY!r} if m in sys.modules])"""
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "LOADED"
-    for line in ("view       Explore refined", "Usage: locpmap view"):
+    for line in ("  view         Explore refined", "Usage: locpmap view"):
         assert line in done.stdout
 
 
@@ -59,7 +59,7 @@ def test_command_without_this_package_names_the_package_to_install(
     words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
-    Run(capsys, *words).check_refusal("locpmap view needs locpmap-viewer", "pip install ./viewer")
+    Run(capsys, *words).check_refusal("locpmap view needs locpmap-viewer", "pip install . ./viewer in a clone")
     assert "view" in Run(capsys, "--help").out
 
 

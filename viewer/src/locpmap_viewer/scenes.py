@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from locpmap.errors import InputError
-from locpmap.formats import label_colours, naming, read_image, read_scores
+from locpmap.formats import IMAGE_ENDINGS, SCORE_ENDINGS, find_pairs, label_colours, naming, read_image, read_scores
 from locpmap.refining import Prepared, Refiner, read, resize
 from locpmap_viewer.colours import parsed
 from locpmap_viewer.examples import synthetic_scene
@@ -19,7 +19,7 @@ MAX_PIXELS = 2048 * 2048
 MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels (400 MB)
 MAX_LABELS = 255
 MAX_FILE = 512 << 20  # bytes
-IMAGES, SCORES = (".png", ".jpg", ".jpeg"), (".npy", ".npz", ".safetensors")
+IMAGES, SCORES = IMAGE_ENDINGS, SCORE_ENDINGS
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,16 +108,7 @@ def _check_size(path: Path) -> None:
 
 def pairs(folder: Path) -> dict[str, tuple[Path, Path]]:
     """Return the images of a folder that have logits of the same name, by name; links that lead out are skipped."""
-    root = folder.resolve()
-    found: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.iterdir()):
-        kind = path.suffix.lower()
-        if path.name.startswith(".") or kind not in IMAGES + SCORES:
-            continue
-        if not path.is_file() or not path.resolve().is_relative_to(root):
-            continue
-        found.setdefault(printable(path.stem), {}).setdefault("image" if kind in IMAGES else "scores", path)
-    return {stem: (both["image"], both["scores"]) for stem, both in found.items() if len(both) == 2}
+    return {printable(stem): pair for stem, pair in find_pairs(folder).found.items()}
 
 
 def printable(text: str) -> str:
