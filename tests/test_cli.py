@@ -262,9 +262,9 @@ def test_arguments_of_the_command_are_refused_as_options(model: Path, capsys: py
 
 
 def test_unreadable_files_are_refused(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    Run(capsys, "infer", tmp_path / "none.uai").check_refusal("none.uai cannot be read: No such file")
-    Run(capsys, "infer", tmp_path).check_refusal("Is a directory")
-    Run(capsys, "infer", model, "--evidence", tmp_path / "none").check_refusal("none cannot be read")
+    Run(capsys, "infer", tmp_path / "none.uai").check_refusal("none.uai does not exist, expected a file in UAI format")
+    Run(capsys, "infer", tmp_path).check_refusal(f"{tmp_path} is a directory, expected a file in UAI format")
+    Run(capsys, "infer", model, "--evidence", tmp_path / "none").check_refusal("none does not exist")
     model.write_bytes(b"\x00\xff")
     Run(capsys, "infer", model).check_refusal("not a text file")
     model.write_text("MARKOV\n1\n2\n1\n1 0\n2\n1")

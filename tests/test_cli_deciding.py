@@ -123,7 +123,7 @@ def test_other_inputs_are_decided_if_one_is_missing_or_has_other_labels(
     run = Run(capsys, *words(tmp_path, "--decide", "iou"))
     assert run.status == 2
     assert "b.npy: over has 4 labels, expected 3" in run.err
-    assert "c.npy cannot be read" in run.err
+    assert "c.npy does not exist" in run.err
     assert record_of(tmp_path, "a")["decision"]["over"] == "1 images"
 
 

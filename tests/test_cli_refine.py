@@ -29,6 +29,7 @@ from locpmap.refining.weights import Weights
 
 SHAPE, K = (12, 17), 3
 FILES = ("labels.png", "probability.npy", "variance.npy", "entropy.npy", "overlay.png", "json")
+ALL = "labels,overlay,probability,variance,entropy"
 TIFF = ("labels.tif", "probability.tif", "variance.tif", "entropy.tif")
 
 
@@ -64,7 +65,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 def words(inputs: tuple[Path, Path, Path], *more: object) -> list[object]:
     image, logits, out = inputs
-    return ["refine", image, logits, "-o", out, *more]
+    return ["refine", image, logits, "-o", out, "--keep", ALL, *more]
 
 
 def names(folder: Path) -> set[str]:
@@ -440,7 +441,7 @@ def test_unreadable_scores_are_refused(
         (("--output", ""), ("--output", "it is empty")),
         (("--model", ""), ("--model", "it is empty")),
         (("--smoothing", "-1"), ("smoothing is -1",)),
-        (("--model", "nowhere.safetensors"), ("nowhere.safetensors cannot be read",)),
+        (("--model", "nowhere.safetensors"), ("nowhere.safetensors does not exist, expected a model file",)),
     ],
 )
 def test_bad_options_are_refused_before_writing(

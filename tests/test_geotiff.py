@@ -49,7 +49,7 @@ def test_pixels_without_scores_get_no_label(
     scores = np.where(void[..., None], np.float32(nodata), logits)
     paths = write(tmp_path / "a.tif", image), write(tmp_path / "scores.tif", scores, nodata=nodata)
     out = tmp_path / ("out.zarr" if tiled else "out")
-    run = Run(capsys, "refine", *paths, "-o", out, "--scores", "logits")
+    run = Run(capsys, "refine", *paths, "-o", out, "--scores", "logits", "--keep", ",".join(MAPS))
     assert run.status == 0, run.err
     expected = lp.refine(image, logits, mask=void, scores="logits").labels
     assert (expected == -1).sum() == void.sum()
@@ -99,7 +99,8 @@ def test_nodata_value_is_never_a_valid_value(tmp_path: Path, capsys: pytest.Capt
     Image.fromarray(image).save(tmp_path / "plain.png")
     write(tmp_path / "geo.tif", image)
     for name, more in (("plain.png", ["--tiff"]), ("geo.tif", [])):
-        assert Run(capsys, "refine", tmp_path / name, tmp_path / "a.npy", "-o", tmp_path / "out", *more).status == 0
+        words = ["refine", tmp_path / name, tmp_path / "a.npy", "-o", tmp_path / "out", "--keep", ",".join(MAPS)]
+        assert Run(capsys, *words, *more).status == 0
         for kind in MAPS:
             with rasterio.open(tmp_path / f"out/{Path(name).stem}.{kind}.tif") as file:
                 assert file.nodata == (255 if kind == "labels" else 65535)

@@ -155,5 +155,5 @@ def test_command_refuses_scores_of_another_size(tmp_path: Path, capsys: pytest.C
     )
     assert not out.exists()
     np.save(tmp_path / "right.npy", 4 * np.eye(2)[(upright[..., 0] > 100).astype(int)].astype(np.float32))
-    Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "right.npy", "-o", out)
+    Run(capsys, "refine", tmp_path / "a.jpg", tmp_path / "right.npy", "-o", out, "--keep", "entropy")
     assert np.load(out / "a.entropy.npy").shape == (40, 24)

@@ -103,14 +103,15 @@ def test_workers_share_the_files_of_a_folder(
     crf = lp.CRF(3, features=lp.features.GivenUnary(3), potts=True)
     crf.fit([((one, None), one.argmax(-1)) for one in scores], options=lp.learning.FitOptions(standard_errors=False))
     crf.save("crf.safetensors")
-    for command in (("refine", "images", "logits"), ("predict", "crf.safetensors", "--unary", "logits")):
+    refine = ("refine", "images", "logits", "--keep", "labels,overlay,probability,variance,entropy")
+    for command in (refine, ("predict", "crf.safetensors", "--unary", "logits", "--keep", "labels,probability")):
         alone = Run(capsys, *command, "-o", "alone")
         assert alone.status == 0, alone.err
         shared = Run(capsys, *command, "-o", "shared", "--scheduler", cluster.scheduler_address)
         assert shared.status == 0, shared.err
         assert shared.err.startswith("dashboard: http")
         assert files(Path("alone")) == files(Path("shared"))
-        assert len(files(Path("alone"))) == 3 * (5 if command[0] == "refine" else 4)
+        assert len(files(Path("alone"))) == 3 * (5 if command[0] == "refine" else 2)
         shutil.rmtree("alone")
         shutil.rmtree("shared")
     np.save("logits/b.npy", np.full((12, 15, 3), np.nan))

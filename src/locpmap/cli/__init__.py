@@ -3,6 +3,8 @@
 Each command imports its dependencies when it runs, so that ``--help`` stays fast.
 """
 
+import atexit
+import gc
 import importlib
 import io
 import sys
@@ -50,6 +52,8 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command; exit with 0 after success, 2 after bad input (one sentence on stderr) or 130 after Ctrl-C."""
+    if arguments is None:  # a process of its own
+        _collect_rarely()
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # print ? where the encoding has no ± or ×
         sys.stdout.reconfigure(errors="replace")
@@ -59,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sentence = error.format_message() if isinstance(error, UsageProblem) else str(error)  # type: ignore[attr-defined]
         _fail(sentence, BAD_INPUT)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'}: {error.strerror}", BAD_INPUT)
+        _fail(f"{error.filename or 'a file'} cannot be read or written: {error.strerror}", BAD_INPUT)
     except MemoryError:
         _fail("the model does not fit into memory", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
@@ -67,6 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if status == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)
     sys.exit(status or 0)
+
+
+def _collect_rarely() -> None:
+    """Search for cyclic garbage less often, and not at exit: the objects of imported modules are not garbage."""
+    gc.set_threshold(50_000)
+    atexit.register(gc.freeze)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:

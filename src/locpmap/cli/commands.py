@@ -14,22 +14,25 @@ from locpmap.errors import BackendError, unknown
 
 GROUP = "locpmap.commands"
 
-# One line of `locpmap --help` for each command.
-OWN = {
-    "infer": "Decode a model in UAI format and print the score of its labels.",
+# One line of `locpmap --help` for each command, in order of need.
+SUMMARIES = {
+    "refine": "Refine a network's segmentation of an image or a folder.",
+    "view": "Explore refined segmentations in the browser.",
+    "fit-refiner": "Fit a refiner to your network's logits and true labels.",
     "fit": "Fit a CRF to folders of labelled inputs and write a model file.",
     "predict": "Label the inputs in folders with a fitted CRF.",
-    "refine": "Refine a network's segmentation of one image, or of a folder of images.",
+    "infer": "Decode a model in UAI format and print the score of its labels.",
     "methods": "List the decoders, or describe one decoder and its options.",
     "doctor": 'Print versions, backends, devices and the choice of "auto".',
-}
-VIEWER = {"view": "Explore refined segmentations in the browser."}
-PAPER = {
     "reproduce": "Run one of the paper's experiments and write a report.",
     "report": "Write the report of recorded runs.",
     "data": "List, download and verify the data of the experiments.",
 }
-OTHERS = VIEWER | PAPER  # commands of the packages locpmap-viewer and locpmap-paper, in folders of a clone
+# Commands of other packages, which are folders of a clone: the package and how to install it.
+VIEWER, PAPER = ("locpmap-viewer", "pip install . ./viewer"), ("locpmap-paper", "pip install '.[all]' ./paper")
+OTHERS = {"view": VIEWER, "reproduce": PAPER, "report": PAPER, "data": PAPER}
+OWN = tuple(name for name in SUMMARIES if name not in OTHERS)
+WHOLE = 1000  # characters of a summary, more than it has: typer shortens longer ones
 DECODING = ("infer", "predict")  # commands whose help lists the decoders
 
 
@@ -37,11 +40,12 @@ class Commands(TyperGroup):
     """Command group that imports a command when it runs."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*OWN, *OTHERS, *sorted(_added().keys() - OTHERS.keys())]
+        return [*SUMMARIES, *sorted(_added().keys() - OTHERS.keys())]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name in OWN:
-            return _command(cmd_name, getattr(import_module(f"locpmap.cli.{cmd_name}"), cmd_name))
+            function = cmd_name.replace("-", "_")
+            return _command(cmd_name, getattr(import_module(f"locpmap.cli.{function}"), function))
         added = _added()
         if cmd_name in added:
             try:
@@ -50,15 +54,13 @@ class Commands(TyperGroup):
                 package = getattr(added[cmd_name].dist, "name", added[cmd_name].value)
                 raise BackendError(f"locpmap {cmd_name} cannot be loaded ({error}): install {package} again") from None
         if cmd_name in OTHERS:
-            folder = "viewer" if cmd_name in VIEWER else "paper"
-            install = f"pip install ./{folder} in a clone"
-            raise BackendError(f"locpmap {cmd_name} needs locpmap-{folder}, which is not installed: {install}")
+            package, install = OTHERS[cmd_name]
+            raise BackendError(f"locpmap {cmd_name} needs {package}, which is not installed: {install} in a clone")
         raise unknown("command", cmd_name, self.list_commands(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        known = OWN | OTHERS
         rows = [
-            (name, known.get(name) or self.get_command(ctx, name).get_short_help_str())
+            (name, SUMMARIES.get(name) or self.get_command(ctx, name).get_short_help_str(WHOLE))
             for name in self.list_commands(ctx)
         ]
         with formatter.section("Commands"):

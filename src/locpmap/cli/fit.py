@@ -50,7 +50,7 @@ def fit(
             " constant,difference with images, constant without.",
         ),
     ] = None,
-    connectivity: Annotated[int, typer.Option(help="Neighbours of a pixel: 4 or 8.")] = 4,
+    connectivity: Annotated[int, typer.Option(metavar="4|8", help="Number of neighbours of a pixel.")] = 4,
     scale: Annotated[
         bool, typer.Option("--scale", help="Unary features are label scores: learn one scale and a bias per label.")
     ] = False,
@@ -61,7 +61,8 @@ def fit(
     symmetric: Annotated[bool, typer.Option("--symmetric", help="Make the tables symmetric.")] = False,
     non_negative: Annotated[bool, typer.Option("--non-negative", help="With --potts: weights of at least 0.")] = False,
     objective: Annotated[
-        str, typer.Option(metavar="NAME", help="Objective: pseudolikelihood, composite, consistent or likelihood.")
+        str,
+        typer.Option(metavar="pseudolikelihood|composite|consistent|likelihood", help="Objective to optimise."),
     ] = "pseudolikelihood",
     blocks: Annotated[
         str | None,
@@ -81,7 +82,7 @@ def fit(
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="State file, from which an interrupted fit resumes.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
     """Fit a CRF to folders of labelled inputs and write a model file.
@@ -98,7 +99,7 @@ def fit(
         examples = match(unary, images, labels)
         inputs = [path for example in examples for path in example.paths]
         target = checked_target(output, *inputs)
-        _check_replaceable(output, target)
+        check_replaceable(output, target)
         if checkpoint is not None and checked_target(checkpoint, *inputs) == target:
             raise InputError(f"--checkpoint is {checkpoint}, the file of the model, expected another file")
         tiles = _parse_blocks(blocks)
@@ -132,7 +133,7 @@ def fit(
             typer.echo(json.dumps(report, allow_nan=False) if as_json else _table(report))
 
 
-def _check_replaceable(output: Path, target: Path) -> None:
+def check_replaceable(output: Path, target: Path) -> None:
     """Raise unless the target is new, empty or a model file of this library."""
     from locpmap.formats.model_file import read_model
 

@@ -61,16 +61,8 @@ class Example:
 
     def read_labels(self) -> Array:
         """Read an integer label map (H, W)."""
-        from locpmap.formats.arrays import read_array
-        from locpmap.formats.images import read_label_map
-
         assert self.labels is not None
-        array = read_array(self.labels) if _ending(self.labels) == ".npy" else read_label_map(self.labels)
-        if array.dtype.kind == "f":
-            raise InputError(f"{self.labels} holds {array.dtype}, expected labels as whole numbers")
-        if array.ndim != 2:
-            raise InputError(f"{self.labels} has shape {array.shape}, expected labels (H, W)")
-        return array
+        return read_labels(self.labels)
 
     def features(self, extract: ImageFeatures | GivenUnary) -> Features:
         """Return the features of this input."""
@@ -84,6 +76,19 @@ class Example:
             assert image is not None
             raise InputError(f"{self.image} has shape {image.shape}, expected {channels} channels as in training")
         return features
+
+
+def read_labels(path: Path) -> Array:
+    """Read an integer label map (H, W) from a .npy or .png file."""
+    from locpmap.formats.arrays import read_array
+    from locpmap.formats.images import read_label_map
+
+    array = read_array(path) if _ending(path) == ".npy" else read_label_map(path)
+    if array.dtype.kind == "f":
+        raise InputError(f"{path} holds {array.dtype}, expected labels as whole numbers")
+    if array.ndim != 2:
+        raise InputError(f"{path} has shape {array.shape}, expected labels (H, W)")
+    return array
 
 
 def labelled(examples: Sequence[Example], extract: ImageFeatures | GivenUnary) -> Iterator[tuple[Features, Array]]:

@@ -51,7 +51,7 @@ def infer(
         ),
     ] = None,
     write: Annotated[
-        str | None, typer.Option(metavar="mar|mpe", help="Content of --output: mar (probabilities) or mpe (labels).")
+        str | None, typer.Option(metavar="mar|mpe", help="Content of --output: probabilities (mar) or labels (mpe).")
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
@@ -59,8 +59,8 @@ def infer(
     max_seconds: Annotated[
         float | None, typer.Option(parser=_number, metavar="SECONDS", help="Time limit.  Default: none.")
     ] = None,
-    backend: Annotated[str, typer.Option(help="Backend: auto, reference, numba or triton.")] = "auto",
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    backend: Annotated[str, typer.Option(metavar="auto|reference|numba|triton", help="Backend.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
     threads: Annotated[int | None, typer.Option(help="Number of threads.  Default: all cores.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:

@@ -2,10 +2,10 @@
 
 import ast
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from locpmap.errors import InputError
+from locpmap.errors import InputError, unknown
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -17,6 +17,15 @@ def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> 
 
     defaults = options_of(known_method(method))
     return dict(_parse(text, defaults, own) for text in texts)
+
+
+def parse_choices(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Parse names separated by commas; return them in the order of the known ones."""
+    words = {word.strip() for word in text.split(",")}
+    for word in sorted(words):
+        if word not in known:
+            raise unknown(f"value of {option}", word, known)
+    return tuple(name for name in known if name in words)
 
 
 def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:

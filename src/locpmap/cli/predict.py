@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -12,18 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import Example, check_folder, match
-from locpmap.cli.options import parse_options
+from locpmap.cli.options import parse_choices, parse_options
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.crf import CRF
 
 OWN_OPTIONS = {"seed": "--seed"}
-ENDINGS = ("labels.png", "png", "probability.npy", "variance.npy")
+# What --keep chooses from, and the ending of the file.
+FILES = {"labels": "labels.png", "picture": "png", "probability": "probability.npy", "variance": "variance.npy"}
+DEFAULT = ("labels", "picture")
 
 
 def label(
-    crf: CRF, method: str, seed: int, options: dict[str, Any], folder: Path, n: int, example: Example
+    crf: CRF,
+    method: str,
+    seed: int,
+    options: dict[str, Any],
+    folder: Path,
+    keep: Sequence[str],
+    n: int,
+    example: Example,
 ) -> dict[str, Any]:
     """Label input n and write its files; n keys the noise, as in `CRF.infer` of a list."""
     import numpy as np
@@ -33,20 +42,20 @@ def label(
 
     features = example.features(crf.features)  # type: ignore[arg-type]
     result = crf.infer(features, method, seed=seed, first_image=n, **options)
-    labels, picture, *soft = _targets(folder, example)
-    write_label_map(labels, result.labels, crf.n_labels)
-    written = [labels, picture]
-    if result.probability is not None:
-        for path, values in zip(soft, (result.probability, result.variance), strict=True):
-            write_array(path, values.astype(np.float32))
-        written += soft
-    write_picture(picture, result.labels, result.probability, crf.n_labels)
-    return {"name": example.stem, "status": str(result.status), "files": [str(path) for path in written]}
+    written = _targets(folder, example, keep)
+    for name, path in written.items():
+        if name == "labels":
+            write_label_map(path, result.labels, crf.n_labels)
+        elif name == "picture":
+            write_picture(path, result.labels, result.probability, crf.n_labels)
+        else:
+            write_array(path, getattr(result, name).astype(np.float32))
+    return {"name": example.stem, "status": str(result.status), "files": [str(path) for path in written.values()]}
 
 
-def _targets(folder: Path, example: Example) -> list[Path]:
-    """Return the files of an input: labels and picture, and arrays if the decoder returns probabilities."""
-    return [folder / f"{example.stem}.{ending}" for ending in ENDINGS]
+def _targets(folder: Path, example: Example, keep: Collection[str]) -> dict[str, Path]:
+    """Return the files of an input that are kept."""
+    return {name: folder / f"{example.stem}.{ending}" for name, ending in FILES.items() if name in keep}
 
 
 def predict(
@@ -60,6 +69,9 @@ def predict(
     option: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
     ] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="NAMES", help=f"Files to write, separated by commas: {', '.join(FILES)}.")
+    ] = ",".join(DEFAULT),
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
@@ -68,9 +80,9 @@ def predict(
 ) -> None:
     """Label the inputs in folders with a fitted CRF.
 
-    Writes NAME.labels.png (palette indices; 16-bit grey for more than 256 labels), NAME.probability.npy and
-    NAME.variance.npy (H, W, labels), and NAME.png, a picture of all three.  Decoders without probabilities
-    write labels and their picture only.
+    Writes NAME.labels.png (palette indices; 16-bit grey for more than 256 labels) and NAME.png, a picture of labels,
+    probability and variance.  With --keep it writes other files, such as NAME.probability.npy and NAME.variance.npy
+    (H, W, labels), if the decoder returns probabilities.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.cli.scheduling import open_workers
@@ -78,14 +90,17 @@ def predict(
     from locpmap.inference.api import configure
     from locpmap.scale.workers import each, value_of
 
+    kept = parse_choices("--keep", keep, tuple(FILES))
     options = parse_options(method, option or (), OWN_OPTIONS)
-    configure(method, options, arguments=())
+    decoder = configure(method, options, arguments=())
+    if not decoder.has_probability and not set(kept) <= set(DEFAULT):
+        raise InputError(f"--keep is {keep}, but {method} returns no probabilities, expected {' or '.join(DEFAULT)}")
     crf = CRF.load(model)
     _check_folders(crf, model, unary, images)
     here = Path.cwd() if scheduler is not None else Path()  # workers may have another working directory
     examples = match(*(None if folder is None else here / folder for folder in (unary, images)))
-    _prepare(output, model, examples)
-    job = partial(label, crf, method, seed, options, here / output)
+    _prepare(output, model, examples, kept)
+    job = partial(label, crf, method, seed, options, here / output, kept)
     done: dict[int, dict[str, Any]] = {}
     with (
         open_workers(scheduler, 1) as pool,
@@ -117,14 +132,14 @@ def _check_folders(crf: CRF, model: Path, unary: Path | None, images: Path | Non
             raise InputError(f"{name} {came}, expected {expected} for {model}, as for its fit")
 
 
-def _prepare(output: Path, model: Path, examples: Sequence[Example]) -> None:
+def _prepare(output: Path, model: Path, examples: Sequence[Example], keep: Collection[str]) -> None:
     """Create the folder; raise if a target is also an input or the target of two inputs."""
     from locpmap.formats.atomic import checked_target
 
     inputs = [path for example in examples for path in example.paths]
     check_folder(output, inputs)
     targets: set[Path] = set()
-    for path in (path for example in examples for path in _targets(output, example)):
+    for path in (path for example in examples for path in _targets(output, example, keep).values()):
         if path in targets:
             raise InputError(f"{path} would be written for two inputs, expected names that do not end in .labels")
         targets.add(path)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import check_folder
-from locpmap.cli.refine_deciding import Deciding, checksums_of, decided_sentence
+from locpmap.cli.options import parse_choices
+from locpmap.cli.refine_deciding import Deciding, checksums_of
 from locpmap.cli.refine_inputs import Content, Pair, Settings, pairs_of, path_of
-from locpmap.cli.refine_outputs import INTERVAL, MAX_MAPS, Decoded, Outputs
-from locpmap.cli.refine_tiled import is_tiled, refine_tiled
+from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
+from locpmap.cli.refine_summary import summary
+from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
@@ -33,14 +35,19 @@ Summary = dict[str, Any]
 def refine(
     image: Annotated[
         Path,
-        typer.Argument(metavar="IMAGE", parser=path_of, help="Image: .png, .jpg, .npy, GeoTIFF or zarr; or a folder."),
+        typer.Argument(
+            metavar="IMAGE",
+            parser=path_of,
+            help="Image: .png, .jpg, .npy, GeoTIFF or zarr; or a folder of images, with or without their logits.",
+        ),
     ],
     logits: Annotated[
         Path | None,
         typer.Argument(
             metavar="LOGITS",
             parser=path_of,
-            help="Scores of a network: .npy, .npz, .safetensors, GeoTIFF or zarr; or a folder.",
+            help="Scores of a network: .npy, .npz, .safetensors, GeoTIFF or zarr; or a folder.  Not needed if IMAGE is"
+            " a folder that holds both.",
         ),
     ] = None,
     *,
@@ -54,14 +61,30 @@ def refine(
             help="Folder for the results, created if missing; or a name that ends in .zarr, for large rasters.",
         ),
     ],
+    keep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help=f"Files to write, separated by commas: {', '.join(FILES)}.  NAME.json is always written.",
+            show_default=f"{','.join(DEFAULT)}; for .zarr {','.join(DEFAULT_ARRAYS)}",
+        ),
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", parser=path_of, help="Text file with the name of a label per line, from label 0."),
+    ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=path_of, help="File of Refiner.save.  Default: the bundled refiner."),
+        typer.Option(
+            metavar="FILE",
+            parser=path_of,
+            help="File of `locpmap fit-refiner` or Refiner.save.  Default: the bundled refiner.",
+        ),
     ] = None,
     layout: Annotated[
-        str, typer.Option(help="Axes of the scores: hwk (labels last), khw (labels first) or auto.")
+        str, typer.Option(metavar="auto|hwk|khw", help="Axes of the scores: labels last (hwk) or first (khw).")
     ] = "auto",
-    scores: Annotated[str, typer.Option(help="Kind of scores: logits, probabilities or auto.")] = "auto",
+    scores: Annotated[str, typer.Option(metavar="auto|logits|probabilities", help="Kind of scores.")] = "auto",
     stride: Annotated[
         float | None,
         typer.Option(
@@ -91,7 +114,8 @@ def refine(
     decide: Annotated[
         str | None,
         typer.Option(
-            help="Decide labels for the best expected iou, dice, boundary_iou or accuracy.",
+            metavar="iou|dice|boundary_iou|accuracy",
+            help="Decide labels for the best expected value of a measure.",
             show_default="most probable",
         ),
     ] = None,
@@ -103,9 +127,9 @@ def refine(
         str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16.")
     ] = "sites",
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    device: Annotated[str, typer.Option(help="Device: auto, cpu or cuda.")] = "auto",
+    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Inputs refined in parallel; memory grows with it.")] = 2,
-    tiff: Annotated[bool, typer.Option("--tiff", help="Also write the maps as TIFF files.")] = False,
+    tiff: Annotated[bool, typer.Option("--tiff", help="Write the kept maps also as TIFF files.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Refine finished inputs again.")] = False,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
@@ -117,55 +141,65 @@ def refine(
     ] = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Refine a network's segmentation of one image, or of a folder of images.
+    """Refine a network's segmentation of an image or a folder.
 
-    Files of two folders are matched by name.  For each input the command writes NAME.labels.png (palette indices),
-    NAME.probability.npy and NAME.variance.npy (H, W, labels), NAME.entropy.npy (H, W), NAME.overlay.png (colours fade
-    with uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  With --samples 8
-    it also writes NAME.sample-000.png to NAME.sample-007.png: plausible complete label maps, sampled with the
-    error fields of the refiner if it has any.
+    Images and logits of folders are matched by name: photos/cat.jpg and logits/cat.npy, or both in one folder.
+
+    For each input the command writes NAME.labels.png (palette indices), NAME.overlay.png (colours fade with
+    uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  With --keep it writes
+    other files: probability and variance are NAME.probability.npy and NAME.variance.npy (H, W, labels), entropy is
+    NAME.entropy.npy (H, W).  With --samples 8 it also writes NAME.sample-000.png to NAME.sample-007.png: plausible
+    complete label maps, sampled with the error fields of the refiner if it has any.
 
     With --decide iou the labels have the best expected mean IoU: in one image, or over all images of a folder, with
     statistics of at most 32 of them.  boundary_iou and accuracy are decided in every image by itself.  Pixels that
     --abstain leaves out are written like masked ones.  NAME.json holds the rule and the expected value.
 
-    GeoTIFF images and --tiff add .tif files of labels, samples, probability, variance and entropy, with a nodata tag.
-    Files of a GeoTIFF image are georeferenced.  Pixels without data in the image or the scores are masked; their label
-    in NAME.labels.png is 255 (65535 if there are 256 labels or more).  The image and the scores must cover the same
-    area.
+    GeoTIFF images and --tiff add .tif files of the kept maps and the samples, with a nodata tag; those of probability
+    and variance have one value per pixel, that of its label.  Files of a GeoTIFF image are georeferenced.  Pixels
+    without data in the image or the scores are masked; their label in NAME.labels.png is 255 (65535 if there are 256
+    labels or more).  The image and the scores must cover the same area.
 
-    A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.
+    A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.  A run
+    with other settings replaces the files of an input, and removes those that it does not keep.
 
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
     zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
     the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); --device auto
-    uses the CPU; --tiff, --force, --samples, --decide and folders are not available.  A zarr input needs a .zarr
-    output.  The output group has the arrays labels, probability, variance and entropy.  An interrupted run resumes
+    uses the CPU; --tiff, --force, --samples, --decide, --names and folders are not available.  A zarr input needs a
+    .zarr output.  The output group has the arrays that --keep names, without an overlay.  An interrupted run resumes
     when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
+    from locpmap.formats.names import read_names
     from locpmap.refining import Refiner
 
+    kept = None if keep is None else parse_choices("--keep", keep, tuple(FILES))
     refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
     settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
         options = {"tiff": tiff, "force": force, "samples": samples, "decide": decide, "abstain": abstain is not None}
+        options |= {"names": names is not None, "keep overlay": "overlay" in (kept or ())}
         if wrong := [name for name, given in options.items() if given]:
-            advice = ": refine without it, then decide the written probability with lp.Decider" * (wrong[0] == "decide")
-            raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles{advice}")
-        refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, as_json=as_json)
+            advice = ": use --keep labels,probability, then decide the probability with lp.Decider"
+            raise InputError(
+                f"--{wrong[0]} is given, expected none for {output} of tiles{advice * (wrong[0] == 'decide')}"
+            )
+        arrays = kept or DEFAULT_ARRAYS
+        refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, arrays, as_json=as_json)
         return
-    if logits is None:
-        raise InputError(f"LOGITS is missing, expected the scores of {image}")
     settings.check(refiner)
     if scheduler is not None:  # workers may have another working directory
-        image, logits, output = image.resolve(), logits.resolve(), output.resolve()
+        image, logits, output = image.resolve(), logits and logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     deciding = Deciding.of(decide, abstain, pairs)
-    outputs = [Outputs(output, pair, tiff, samples) for pair in pairs]
-    _check_output(output, outputs, alone=not image.is_dir(), model=model)
+    named = None if names is None else read_names(names)
+    kept = kept or DEFAULT
+    outputs = [Outputs(output, pair, tiff, samples, kept, named) for pair in pairs]
+    _check_output(output, outputs, alone=not image.is_dir(), others=(model, names))
     errors: dict[str, str] = {}
-    written = {"model": _checksum(model), "tiff": tiff, "samples": samples}
+    written = {"model": _checksum(model), "keep": list(kept), "tiff": tiff, "samples": samples}
+    written["names"] = None if named is None else list(named)
     recorded = {**asdict(settings), **asdict(refiner.adjustment), **written}
     if deciding is not None:
         recorded |= deciding.settings()
@@ -179,7 +213,7 @@ def refine(
     if as_json:
         typer.echo(json.dumps({"output": str(output), "inputs": done, "errors": failed}))
     else:
-        _print(done, output)
+        typer.echo(summary(done, output))
     for each in failed:
         typer.echo(f"locpmap: {each['error']}", err=True)
     if failed:
@@ -228,7 +262,7 @@ class Run:
                 except MemoryError:
                     errors[name] = f"{name} does not fit into memory"
                 except OSError as error:
-                    errors[name] = f"{error.filename or name}: {error.strerror}"
+                    errors[name] = f"{error.filename or name} cannot be read or written: {error.strerror}"
                 progress(len(done) + len(errors), len(outputs))
         return [done[name] for name in sorted(done)], errors
 
@@ -241,19 +275,24 @@ class Run:
             return {**record, "state": "skipped", "seconds": time.perf_counter() - began}
         content = pair.read()
         try:
-            decoded = self._decode(content, outputs.n_maps, progress)
+            decoded = self._decode(content, outputs.n_maps, progress, outputs.names)
         except LocpmapError as error:
             raise InputError(f"{pair.scores} with {pair.image}: {error}") from None
         record = outputs.write(content, decoded, self.recorded, inputs, self.deciding)
         return {**record, "state": "done", "seconds": time.perf_counter() - began}
 
-    def _decode(self, content: Content, n_maps: int, progress: Progress | None) -> Decoded:
+    def _decode(
+        self, content: Content, n_maps: int, progress: Progress | None, names: tuple[str, ...] | None = None
+    ) -> Decoded:
         """Return the result of `lp.refine`, the areas in M samples with the learned errors, and the first maps."""
         from locpmap.inference import samples
         from locpmap.refining.drawing import draw
 
         settings = self.settings
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
+        n_labels = prepared.potentials.n_labels
+        if names is not None and len(names) != n_labels:
+            raise InputError(f"--names has {len(names)} names, expected {n_labels}, one per label")
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         n_pixels = content.image.shape[0] * content.image.shape[1]
@@ -274,7 +313,7 @@ def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
     )
 
 
-def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, model: Path | None) -> None:
+def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, others: Sequence[Path | None] = ()) -> None:
     """Raise if the folder cannot be created, or a target cannot be written or is also an input."""
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
@@ -282,7 +321,7 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, mode
     check_folder(output, () if alone else [path for each in outputs for path in each.pair.paths])
     for each in outputs if output.exists() else ():
         for path in each.targets(is_raster(each.pair.image)):
-            checked_target(path, *((*each.pair.paths, model) if path.exists() else ()))
+            checked_target(path, *((*each.pair.paths, *others) if path.exists() else ()))
 
 
 def _checksum(model: Path | None) -> str:
@@ -293,37 +332,3 @@ def _checksum(model: Path | None) -> str:
 
     with as_file(files("locpmap.refining") / SHIPPED) as shipped:
         return checksum(shipped if model is None else model)[:16]
-
-
-def _print(done: Sequence[Summary], output: Path) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    console = Console(soft_wrap=True)
-    if len(done) == 1:
-        (record,) = done
-        interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
-        table = Table("label", "pixels", "area", "± std", interval, "fraction", box=None)
-        for row in record["labels"]:
-            spread = "" if row["std"] is None else f"± {row['std']:.1f}"
-            low, high = row["interval"]
-            fraction = f"{row['area'] / max(1, record['pixels']):.1%}"
-            between = f"{low:.0f} to {high:.0f}"
-            table.add_row(str(row["label"]), str(row["pixels"]), f"{row['area']:.1f}", spread, between, fraction)
-    else:
-        table = Table("input", "labels", "mean entropy", "seconds", "", box=None)
-        for record in done:
-            cells = (str(len(record["labels"])), f"{record['mean_entropy']:.3f}", f"{record['seconds']:.2f}")
-            table.add_row(escape(record["name"]), *cells, record["state"])
-    for column in table.columns[int(len(done) > 1) :]:
-        column.justify = "right"
-    console.print(table)
-    n_files = sum(len(record["files"]) for record in done)
-    skipped = sum(record["state"] == "skipped" for record in done)
-    notes = [f"{n_files} files in {output}", f"finished before: {skipped}" if skipped else ""]
-    if len(done) == 1:
-        notes.insert(0, f"mean entropy {done[0]['mean_entropy']:.3f}, {done[0]['seconds']:.2f} s")
-    if decided := [record for record in done if "decision" in record]:
-        console.print(decided_sentence(decided), highlight=False, markup=False)
-    console.print("; ".join(note for note in notes if note), highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Inputs of ``locpmap refine``: the settings, and images with scores in two files or in two folders matched by name."""
+"""Inputs of ``locpmap refine``: the settings, and images with scores, in files or folders."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
 SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
+MAX_NAMED = 5  # unused files named in a message
 
 
 @dataclass(frozen=True)
@@ -125,11 +126,16 @@ def path_of(word: str) -> Path:
     return Path(word)
 
 
-def pairs_of(image: Path, scores: Path) -> list[Pair]:
-    """Return one pair of files, or the pairs of two folders by name; raise if a file has no partner."""
+def pairs_of(image: Path, scores: Path | None) -> list[Pair]:
+    """Return one pair of files, or the pairs of one or two folders by name.
+
+    In two folders, every file must have a partner.  In one folder, a message names the files that have none.
+    """
     for name, path in (("IMAGE", image), ("LOGITS", scores)):
-        if not path.exists():
+        if path is not None and not path.exists():
             raise InputError(f"{name} {path} does not exist, expected a file or a folder")
+    if scores is None:
+        return _pairs_in(image)
     if image.is_dir() != scores.is_dir():
         folder, file = (image, scores) if image.is_dir() else (scores, image)
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
@@ -138,6 +144,25 @@ def pairs_of(image: Path, scores: Path) -> list[Pair]:
     images, logits = files_by_stem(image, IMAGES, str(image)), files_by_stem(scores, SCORES, str(scores))
     _check_partners((image, images, IMAGES), (scores, logits, SCORES))
     return [Pair(stem, images[stem], logits[stem]) for stem in sorted(images)]
+
+
+def _pairs_in(folder: Path) -> list[Pair]:
+    """Return the images of one folder with the scores of the same name, as the viewer does."""
+    from locpmap.formats import IMAGE_ENDINGS, SCORE_ENDINGS, find_pairs
+
+    if not folder.is_dir():
+        raise InputError(f"LOGITS is missing, expected the scores of {folder}")
+    found, unused = find_pairs(folder)
+    if not found:
+        raise InputError(
+            f"{folder} holds no image ({', '.join(IMAGE_ENDINGS)}) with logits of the same name"
+            f" ({', '.join(SCORE_ENDINGS)}), expected both, or the folder of the logits as LOGITS"
+        )
+    if unused:
+        named = ", ".join(path.name for path in unused[:MAX_NAMED])
+        more = f" and {len(unused) - MAX_NAMED} more" if len(unused) > MAX_NAMED else ""
+        typer.echo(f"locpmap: without a partner of the same name, not used: {named}{more}", err=True)
+    return [Pair(stem, *both) for stem, both in found.items()]
 
 
 def _check_partners(*sides: tuple[Path, dict[str, Path], tuple[str, ...]]) -> None:

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.9  # fraction of the samples inside the interval of a label's area
 MAX_MAPS = 1000  # sampled maps per input, numbered by three digits
+FILES = {  # what --keep chooses from, and the ending of the file
+    "labels": "labels.png",
+    "overlay": "overlay.png",
+    "probability": "probability.npy",
+    "variance": "variance.npy",
+    "entropy": "entropy.npy",
+}
+DEFAULT = ("labels", "overlay")
 
 
 class Decoded(NamedTuple):
@@ -44,6 +52,8 @@ class Outputs:
     pair: Pair
     tiff: bool
     n_maps: int = 0  # number of sampled label maps
+    keep: tuple[str, ...] = DEFAULT  # names in FILES
+    names: tuple[str, ...] | None = None  # of the labels
 
     def path(self, ending: str) -> Path:
         """Return the path of ``NAME.ending``."""
@@ -56,10 +66,10 @@ class Outputs:
 
     def targets(self, georeferenced: bool) -> list[Path]:
         """Return the paths of all files to write."""
-        maps = ["labels", *map(_sample, range(self.n_maps))]
-        endings = [*(f"{name}.png" for name in maps), "probability.npy", "variance.npy", "entropy.npy", "overlay.png"]
+        samples = [*map(_sample, range(self.n_maps))]
+        endings = [*(FILES[name] for name in self.keep), *(f"{name}.png" for name in samples)]
         if self.tiff or georeferenced:
-            endings += [f"{name}.tif" for name in (*maps, "probability", "variance", "entropy")]
+            endings += [f"{name}.tif" for name in (*self.keep, *samples) if name != "overlay"]
         return [*map(self.path, endings), self.record]
 
     def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
@@ -101,7 +111,8 @@ class Outputs:
             "inputs": inputs,
             "files": files,
             "pixels": int(inside.sum()),
-            "labels": _labels(shown, areas, low, high),
+            "n_labels": n_labels,
+            "labels": _labels(shown, areas, low, high, self.names),
             "level": INTERVAL,
             "guaranteed": guaranteed,
             "calibration_images": guarantee.n_images if guarantee is not None and guaranteed else None,
@@ -133,12 +144,13 @@ class Outputs:
         from locpmap.formats.arrays import write_array
         from locpmap.formats.pictures import write_overlay
 
-        self._write_labels("labels", result.labels, n_labels, content.place)
-        write_array(self.path("probability.npy"), result.probability.astype(np.float32, copy=False))
-        write_array(self.path("variance.npy"), result.variance.astype(np.float32, copy=False))
-        entropy = result.entropy.astype(np.float32, copy=False)
-        write_array(self.path("entropy.npy"), entropy)
-        write_overlay(self.path("overlay.png"), content.image, result.labels, entropy, n_labels)
+        if "labels" in self.keep:
+            self._write_labels("labels", result.labels, n_labels, content.place)
+        if "overlay" in self.keep:
+            write_overlay(self.path(FILES["overlay"]), content.image, result.labels, result.entropy, n_labels)
+        for name in ("probability", "variance", "entropy"):
+            if name in self.keep:
+                write_array(self.path(FILES[name]), getattr(result, name).astype(np.float32, copy=False))
         if self.tiff or content.place is not None:
             self._write_tiff(result, n_labels, content.place)
 
@@ -165,24 +177,29 @@ class Outputs:
             ("variance", own * (1 - own), 0.25, "variance p(1 - p) of the label"),
             ("entropy", result.entropy, math.log(n_labels), "entropy"),
         ):
-            write_map(self.path(f"{name}.tif"), values, top, what, place, result.labels < 0)
+            if name in self.keep:
+                write_map(self.path(f"{name}.tif"), values, top, what, place, result.labels < 0)
 
 
 def _sample(number: int) -> str:
     return f"sample-{number:03d}"
 
 
-def _labels(result: Result, areas: Measurement, low: Array, high: Array) -> list[dict[str, Any]]:
-    """Return the area of each label that occurs: in the label map, and its distribution over the samples."""
+def _labels(
+    result: Result, areas: Measurement, low: Array, high: Array, names: tuple[str, ...] | None
+) -> list[dict[str, Any]]:
+    """Return the area of each label that occurs, largest first: in the label map, and its distribution in samples."""
     mean, spread = areas.mean, areas.std
     counts = np.bincount(result.labels[result.labels >= 0], minlength=len(mean))
+    present = np.flatnonzero((mean > 0) | (counts > 0))
     return [
         {
             "label": int(k),
+            "name": None if names is None else names[k],
             "pixels": int(counts[k]),
             "area": float(mean[k]),
             "std": None if np.isnan(spread[k]) else float(spread[k]),
             "interval": [float(low[k]), float(high[k])],
         }
-        for k in np.flatnonzero((mean > 0) | (counts > 0))
+        for k in present[np.argsort(-mean[present], kind="stable")]
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from locpmap.scale import Summary
 
 ENDING = ".zarr"
+DEFAULT_ARRAYS = ("labels", "entropy")
 
 
 def is_tiled(image: Path, output: Path) -> bool:
@@ -37,6 +39,7 @@ def refine_tiled(
     tile: int,
     max_sweeps: int,
     scheduler: str | None,
+    arrays: Sequence[str],
     *,
     as_json: bool,
 ) -> None:
@@ -63,7 +66,7 @@ def refine_tiled(
         def progress(done: int, total: int, rate: float) -> None:
             bar.update(done, total, f"{done} of {total} tiles, {rate:,.0f} pixels/s")
 
-        summary = result.write(output, scheduler=pool, progress=progress)
+        summary = result.write(output, arrays=arrays, scheduler=pool, progress=progress)
     record = {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
     typer.echo(json.dumps(record) if as_json else _sentence(output, summary))
 

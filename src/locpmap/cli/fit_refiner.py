@@ -1,0 +1,137 @@
+"""``locpmap fit-refiner``: fit a refiner to a network's logits and true labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from locpmap.arrays import Array
+from locpmap.cli.fit import check_replaceable
+from locpmap.cli.folders import ENDINGS, files_by_stem, read_labels
+from locpmap.cli.refine_inputs import Pair, pairs_of, path_of
+from locpmap.errors import InputError
+
+NO_LABEL = -1
+
+
+def fit_refiner(
+    image: Annotated[
+        Path,
+        typer.Argument(metavar="IMAGES", parser=path_of, help="Folder of images, with or without their logits."),
+    ],
+    logits: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="LOGITS",
+            parser=path_of,
+            help="Folder of a network's scores.  Not needed if IMAGES is a folder that holds both.",
+        ),
+    ] = None,
+    *,
+    labels: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR", parser=path_of, help="Folder of true labels (H, W): grey or palette .png, or integer .npy."
+        ),
+    ],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="REFINER.safetensors", parser=path_of, help="File for `locpmap refine --model`."
+        ),
+    ],
+    ignore_label: Annotated[int, typer.Option(help="Label of pixels without a true label.")] = NO_LABEL,
+    guarantee: Annotated[
+        float,
+        typer.Option(
+            metavar="FRACTION",
+            help="Fraction of the images, at least 9, set aside to guarantee the intervals of areas.",
+        ),
+    ] = 0.0,
+    layout: Annotated[
+        str, typer.Option(metavar="auto|hwk|khw", help="Axes of the scores: labels last (hwk) or first (khw).")
+    ] = "auto",
+    scores: Annotated[str, typer.Option(metavar="auto|logits|probabilities", help="Kind of scores.")] = "auto",
+    stride: Annotated[float | None, typer.Option(help="Pixels per score.  Default: image size / score size.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Fit a refiner to your network's logits and true labels.
+
+    Use images that the network was not trained on.  Images, logits and labels are matched by name, as for `locpmap
+    refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes a file
+    for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then hold
+    with 90 % probability.
+    """
+    from locpmap.cli.progress import ProgressBar
+    from locpmap.formats.atomic import checked_target
+    from locpmap.refining import Refiner
+
+    pairs, truths = _files(image, logits, labels)
+    inputs = [path for pair in pairs for path in pair.paths] + truths
+    check_replaceable(output, checked_target(output, *inputs))
+    content = [_read(pair, truth, ignore_label) for pair, truth in zip(pairs, truths, strict=True)]
+    images, network, true = zip(*content, strict=True)
+    with ProgressBar(f"fitting to {len(pairs)} images", hidden=as_json) as bar:
+        try:
+            refiner = Refiner.fit(
+                images,
+                network,
+                true,
+                ignore_label=ignore_label,
+                layout=layout,
+                scores=scores,
+                stride=stride,
+                seed=seed,
+                guarantee=guarantee,
+                progress=lambda done, total, loss: bar.update(done, total),
+            )
+        except InputError as error:
+            raise InputError(_with_names(str(error), pairs, truths)) from None
+    refiner.save(output)
+    promised = refiner.guarantee
+    if as_json:
+        report = None if refiner.report is None else refiner.report.to_dict()
+        n_images = None if promised is None else promised.n_images
+        typer.echo(json.dumps({"report": report, "calibration_images": n_images, "output": str(output)}))
+        return
+    parts = [str(refiner.report), "" if promised is None else str(promised), f"written {output}"]
+    typer.echo("\n\n".join(part for part in parts if part))
+
+
+def _files(image: Path, logits: Path | None, labels: Path) -> tuple[list[Pair], list[Path]]:
+    """Return the pairs of image and scores, and the file of true labels of each of them."""
+    for name, path in (("IMAGES", image), ("LOGITS", logits), ("--labels", labels)):
+        if path is not None and not path.is_dir():
+            what = "is a file" if path.exists() else "does not exist"
+            raise InputError(f"{name} {path} {what}, expected a folder")
+    pairs = pairs_of(image, logits)
+    truths = files_by_stem(labels, ENDINGS["labels"], f"--labels {labels}")
+    for pair in pairs:
+        if pair.name not in truths:
+            names = " or ".join(f"{pair.name}{ending}" for ending in ENDINGS["labels"])
+            raise InputError(f"{pair.image} has no true labels in {labels}, expected {names} there")
+    return pairs, [truths[pair.name] for pair in pairs]
+
+
+def _read(pair: Pair, truth: Path, ignore_label: int) -> tuple[Array, Array, Array]:
+    """Read an image, its scores and its true labels; pixels without data have no true label."""
+    content, true = pair.read(), read_labels(truth).astype(np.int64)
+    if content.masked is not None and content.masked.shape == true.shape:
+        true = np.where(content.masked, ignore_label, true)
+    return content.image, content.scores, true
+
+
+def _with_names(sentence: str, pairs: Sequence[Pair], truths: Sequence[Path]) -> str:
+    """Replace the position of an example in an error by the name of its file, and the argument by the option."""
+    sentence = re.sub(r"\blabels\[(\d+)\]", lambda found: str(truths[int(found[1])]), sentence)
+    sentence = re.sub(r"\bimage (\d+):", lambda found: f"{pairs[int(found[1])].scores}:", sentence)
+    void = r"contains (-?\d+), expected (0 to \d+) or ignore_label=-?\d+"
+    sentence = re.sub(void, r"contains \1, expected \2, or --ignore-label \1 for pixels without a label", sentence)
+    return sentence.replace("ignore_label", "--ignore-label")
