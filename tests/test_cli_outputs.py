@@ -66,7 +66,7 @@ def test_one_folder_of_images_and_logits(folder: Path, tmp_path: Path, capsys: p
     run = Run(capsys, "refine", folder, "-o", tmp_path / "out", "--n-samples", 4, "--keep", "probability", "--json")
     assert run.status == 0, run.err
     assert [each["name"] for each in json.loads(run.out)["inputs"]] == list(find_pairs(folder).found) == ["a", "b"]
-    assert run.err == "locpmap: without a partner of the same name, not used: alone.npy, lonely.png\n"
+    assert run.err == "locpmap: not used, without a partner or with a name in use: alone.npy, lonely.png\n"
     expected = lp.refine(*example(), decoder=lp.LocPMAP(4, start="perturbed")).probability
     np.testing.assert_array_equal(np.load(tmp_path / "out/a.probability.npy"), expected)
 
@@ -164,6 +164,16 @@ def test_names_in_the_table_of_a_folder(
     assert first.split()[:2] == ["a", "3"]
     for line in (first, second):
         assert re.search(r"5 Gebäude \d\d%, 1 tree \d\d%, 2 road 1\d%$", line)
+    names.write_text("sky\nland\n")
+    wrong = Run(capsys, "refine", folder, "-o", tmp_path / "other", "--names", names)
+    assert (wrong.status, wrong.out) == (2, "")
+    assert wrong.err.splitlines()[1:] == ["locpmap: --names has 2 names, expected 6, one per label"]
+    names.write_text("\n".join(NAMES), "utf-8")
+    np.save(folder / "a.npy", np.zeros(3))  # a damaged input does not stop the others
+    rest = Run(capsys, "refine", folder, "-o", tmp_path / "other", "--names", names, "--n-samples", 4)
+    assert rest.status == 2
+    assert "b.labels.png" in written(tmp_path / "other")
+    assert "a.npy has shape (3,)" in rest.err
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import typer
 from locpmap.cli.folders import check_folder
 from locpmap.cli.options import parse_choices
 from locpmap.cli.refine_deciding import Deciding, checksums_of
-from locpmap.cli.refine_inputs import Content, Pair, Settings, pairs_of, path_of
+from locpmap.cli.refine_inputs import Content, Pair, Settings, check_names, pairs_of, path_of
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
 from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, is_tiled, refine_tiled
@@ -194,6 +194,8 @@ def refine(
     pairs = pairs_of(image, logits)
     deciding = Deciding.of(decide, abstain, pairs)
     named = None if names is None else read_names(names)
+    if named is not None and len(pairs) > 1:  # one error instead of one per input
+        check_names(named, settings.n_labels(pairs[0]))
     kept = kept or DEFAULT
     outputs = [Outputs(output, pair, tiff, samples, kept, named) for pair in pairs]
     _check_output(output, outputs, alone=not image.is_dir(), others=(model, names))
@@ -212,7 +214,7 @@ def refine(
     failed = [{"name": name, "error": sentence} for name, sentence in sorted(errors.items())]
     if as_json:
         typer.echo(json.dumps({"output": str(output), "inputs": done, "errors": failed}))
-    else:
+    elif done:
         typer.echo(summary(done, output))
     for each in failed:
         typer.echo(f"locpmap: {each['error']}", err=True)
@@ -290,9 +292,8 @@ class Run:
 
         settings = self.settings
         prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
-        n_labels = prepared.potentials.n_labels
-        if names is not None and len(names) != n_labels:
-            raise InputError(f"--names has {len(names)} names, expected {n_labels}, one per label")
+        if names is not None:
+            check_names(names, prepared.potentials.n_labels)
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
         n_pixels = content.image.shape[0] * content.image.shape[1]

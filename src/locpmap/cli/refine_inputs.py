@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,7 +13,7 @@ import typer
 
 from locpmap.arrays import Array
 from locpmap.cli.folders import files_by_stem
-from locpmap.errors import InputError
+from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.formats.rasters import Place
@@ -51,6 +53,15 @@ class Settings:
         from locpmap.inference import LocPMAP
 
         return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)
+
+    def n_labels(self, pair: Pair) -> int | None:
+        """Return the number of labels of an input; None if it cannot be read, which is reported when it is refined."""
+        from locpmap.refining import read
+
+        with contextlib.suppress(LocpmapError, OSError):
+            content = pair.read()
+            return int(read(content.image, content.scores, self.layout, self.scores).scores.shape[-1])
+        return None
 
 
 class Content(NamedTuple):
@@ -119,6 +130,12 @@ def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
     return mask[np.ix_(rows, columns)]
 
 
+def check_names(names: Sequence[str], n_labels: int | None) -> None:
+    """Raise unless there is one name per label, or the number of labels is not known."""
+    if n_labels is not None and len(names) != n_labels:
+        raise InputError(f"--names has {len(names)} names, expected {n_labels}, one per label")
+
+
 def path_of(word: str) -> Path:
     """Convert an argument to ``Path``.  Raise for an empty string, which ``Path`` converts to the working directory."""
     if not word:
@@ -161,7 +178,7 @@ def _pairs_in(folder: Path) -> list[Pair]:
     if unused:
         named = ", ".join(path.name for path in unused[:MAX_NAMED])
         more = f" and {len(unused) - MAX_NAMED} more" if len(unused) > MAX_NAMED else ""
-        typer.echo(f"locpmap: without a partner of the same name, not used: {named}{more}", err=True)
+        typer.echo(f"locpmap: not used, without a partner or with a name in use: {named}{more}", err=True)
     return [Pair(stem, *both) for stem, both in found.items()]
 
 
