@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.cli.commands import OWN, PAPER, SUMMARIES, VIEWER
+from locpmap.cli.refine_summary import summary
 from locpmap.crf.fitting import OBJECTIVES
 from locpmap.deciding.inputs import MEASURES
 from locpmap.formats import find_pairs
@@ -155,6 +157,27 @@ def test_names_and_absent_labels_in_the_table(
     assert [line.split()[0] for line in plain[1:4]] == [str(k) for k in PRESENT]
 
 
+def test_labels_that_would_print_as_nothing_are_absent() -> None:
+    """Fold labels without a pixel whose mean area is printed as 0.0 %; keep rare and uncertain ones."""
+    rows = {0: (9_000, 9_000.0), 1: (0, 900.0), 2: (0, 6.0), 3: (0, 4.0), 4: (1, 0.0)}
+    labels = [
+        {"label": k, "name": None, "pixels": n, "area": area, "std": None, "interval": [0, 1]}
+        for k, (n, area) in rows.items()
+    ]
+    record: dict[str, Any] = {
+        "n_labels": 6,
+        "pixels": 10_000,
+        "labels": labels,
+        "files": ["a.json", "a.overlay.png"],
+        "name": "a",
+    }
+    record |= {"guaranteed": False, "mean_entropy": 0.0, "seconds": 1.0, "state": "done"}
+    lines = summary([record], Path("out")).splitlines()
+    assert [line.split()[0] for line in lines[1:5]] == ["0", "1", "2", "4"]
+    assert lines[5:] == ["2 labels absent", "mean entropy 0.000, 1.00 s; 2 files in out"]
+    assert summary([record, record], Path("out")).splitlines()[1].split()[:2] == ["a", "4"]
+
+
 def test_names_in_the_table_of_a_folder(
     folder: Path, names: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,8 +239,8 @@ def test_help_lists_refine_first_and_whole_summaries(
     lines = help.split("Commands:\n")[1].splitlines()
     assert lines[0].split()[0] == "refine"
     text = " ".join(help.split())
-    for summary in (*SUMMARIES.values(), sentence):
-        assert summary in text
+    for line in (*SUMMARIES.values(), sentence):
+        assert line in text
     assert ".." not in text.replace("[ARGS]...", "")
 
 
