@@ -156,8 +156,8 @@ def test_decisions_of_large_images_read_fewer_samples() -> None:
         (("--abstain", "0.1"), ("--abstain is given without --decide",)),
         (("--decide", "iou", "--abstain", "2"), ("--abstain is 2",)),
         (
-            ("--decide", "iou", "--output", "a.zarr"),
-            ("expected none for a.zarr of tiles", "decide the written probability"),
+            ("--decide", "accuracy", "--output", "a.zarr"),
+            ("--decide is accuracy, expected iou or dice for a.zarr of tiles",),
         ),
         (("--force", "--output", "a.zarr"), ("--force is given, expected none for a.zarr of tiles",)),
     ],

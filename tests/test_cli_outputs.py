@@ -187,6 +187,12 @@ def test_names_in_the_table_of_a_folder(
     assert first.split()[:2] == ["a", "3"]
     for line in (first, second):
         assert re.search(r"5 Gebäude \d\d%, 1 tree \d\d%, 2 road 1\d%$", line)
+    (folder / "names.txt").write_bytes(names.read_bytes())  # read without the option
+    Image.fromarray(np.zeros(SHAPE, np.uint8)).save(folder / "a.truth.png")
+    again = Run(capsys, "refine", folder, "-o", tmp_path / "out", "--n-samples", 4)
+    assert again.out.count("5 Gebäude") == again.out.count("skipped") == 2
+    assert "truth" not in again.err
+    (folder / "names.txt").unlink()
     names.write_text("sky\nland\n")
     wrong = Run(capsys, "refine", folder, "-o", tmp_path / "other", "--names", names)
     assert (wrong.status, wrong.out) == (2, "")

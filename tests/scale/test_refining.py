@@ -166,6 +166,32 @@ def test_command_refines_two_files(tmp_path: Path, capsys: pytest.CaptureFixture
     np.testing.assert_array_equal(zarr.open_group(tmp_path / "out.zarr", mode="r")["entropy"][:], expected)
 
 
+def test_command_keeps_arrays_and_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image, logits = example()
+    np.save(tmp_path / "image.npy", image)
+    np.save(tmp_path / "logits.npy", logits)
+    words = ("refine", tmp_path / "image.npy", tmp_path / "logits.npy", "--n-samples", 5, "-o")
+
+    def arrays(name: str, *more: object) -> set[str]:
+        run = Run(capsys, *words, tmp_path / name, *more)
+        assert run.status == 0, run.err
+        return set(zarr.open_group(tmp_path / name, mode="r").array_keys()) - {"tiles"}
+
+    assert arrays("default.zarr") == {"labels", "entropy"}
+    assert arrays("variance.zarr", "--keep", "variance,labels") == {"labels", "variance"}
+    assert arrays("iou.zarr", "--keep", "labels", "--decide", "iou") == {"labels", "probability", "decided"}
+    decided = zarr.open_group(tmp_path / "iou.zarr", mode="r")["decided"][:]
+    probability = refine_tiled(image, logits, decoder=lp.LocPMAP(5, start="perturbed", max_sweeps=32)).probability
+    decider = lp.Decider("iou").add(probability.compute())
+    slope, offset, expected = decider.rule
+    np.testing.assert_array_equal(decided, (slope * probability.compute() + offset).argmax(-1))
+    report = json.loads(Run(capsys, *words, tmp_path / "iou.zarr", "--keep", "labels", "--decide", "iou", "--json").out)
+    assert report["decision"] == {"measure": "iou", "expected": pytest.approx(expected)}
+    out = tmp_path / "overlay.zarr"
+    Run(capsys, *words, out, "--keep", "overlay").check_refusal("--keep overlay is given, expected none for")
+    Run(capsys, *words, out, "--names", tmp_path / "n.txt").check_refusal("--names is given, expected none for")
+
+
 def test_command_refuses_bad_input(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,7 +19,7 @@ from locpmap.cli.refine_deciding import Deciding, checksums_of
 from locpmap.cli.refine_inputs import Content, Pair, Settings, check_names, pairs_of, path_of
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
-from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, is_tiled, refine_tiled
+from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, Tiled, is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 BAD_INPUT = 2
+NAMES = "names.txt"  # label names in a folder of images and logits, as for the viewer
 OF_THE_MODEL = "as saved with the model"
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
@@ -71,7 +72,11 @@ def refine(
     ] = None,
     names: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", parser=path_of, help="Text file with the name of a label per line, from label 0."),
+        typer.Option(
+            metavar="FILE",
+            parser=path_of,
+            help="Text file with the name of a label per line.  Default: names.txt in a folder that holds both.",
+        ),
     ] = None,
     model: Annotated[
         Path | None,
@@ -166,9 +171,9 @@ def refine(
     If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
     zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
     the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); --device auto
-    uses the CPU; --tiff, --force, --samples, --decide, --names and folders are not available.  A zarr input needs a
-    .zarr output.  The output group has the arrays that --keep names, without an overlay.  An interrupted run resumes
-    when it is started again.
+    uses the CPU; --tiff, --force, --samples, --abstain, --names and folders are not available.  A zarr input needs a
+    .zarr output.  The output group has the arrays that --keep names, without an overlay.  With --decide iou or dice it
+    also has the arrays probability and decided.  An interrupted run resumes when it is started again.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.names import read_names
@@ -178,21 +183,20 @@ def refine(
     refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
     settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
-        options = {"tiff": tiff, "force": force, "samples": samples, "decide": decide, "abstain": abstain is not None}
+        options = {"tiff": tiff, "force": force, "samples": samples, "abstain": abstain is not None}
         options |= {"names": names is not None, "keep overlay": "overlay" in (kept or ())}
         if wrong := [name for name, given in options.items() if given]:
-            advice = ": use --keep labels,probability, then decide the probability with lp.Decider"
-            raise InputError(
-                f"--{wrong[0]} is given, expected none for {output} of tiles{advice * (wrong[0] == 'decide')}"
-            )
-        arrays = kept or DEFAULT_ARRAYS
-        refine_tiled(image, logits, output, refiner, settings, tile, max_sweeps, scheduler, arrays, as_json=as_json)
+            raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")
+        tiled = Tiled(tile, max_sweeps, kept or DEFAULT_ARRAYS, decide, scheduler)
+        refine_tiled(image, logits, output, refiner, settings, tiled, as_json=as_json)
         return
     settings.check(refiner)
     if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits and logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     deciding = Deciding.of(decide, abstain, pairs)
+    if names is None and logits is None and (image / NAMES).is_file():
+        names = image / NAMES
     named = None if names is None else read_names(names)
     if named is not None and len(pairs) > 1:  # one error instead of one per input
         check_names(named, settings.n_labels(pairs[0]))

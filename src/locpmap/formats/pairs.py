@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
 SCORE_ENDINGS = (".npy", ".npz", ".safetensors")
+TRUTH = ".truth.png"  # ending of true labels, which the viewer shows
 
 
 class Pairs(NamedTuple):
@@ -18,7 +19,7 @@ def find_pairs(folder: Path) -> Pairs:
     """Match the images of a folder with scores of the same name in the same folder.
 
     Of several images (or scores) of one name, the first in alphabetical order is used.  Hidden files, files with other
-    endings, and links to files outside the folder are skipped.
+    endings or the ending .truth.png, and links to files outside the folder are skipped.
 
     Args:
         folder (Path): Folder with images (.png, .jpg, .jpeg) and scores (.npy, .npz, .safetensors).
@@ -40,7 +41,9 @@ def find_pairs(folder: Path) -> Pairs:
     files = [
         path
         for path in sorted(folder.iterdir())
-        if not path.name.startswith(".") and path.suffix.lower() in IMAGE_ENDINGS + SCORE_ENDINGS
+        if path.suffix.lower() in IMAGE_ENDINGS + SCORE_ENDINGS
+        and not path.name.startswith(".")
+        and not path.name.endswith(TRUTH)
     ]
     by_name: dict[str, dict[str, Path]] = {}
     for path in files:
