@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from locpmap.errors import InputError, unknown
+from locpmap.errors import InputError, one_of
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -21,10 +21,7 @@ def parse_options(method: str, texts: Iterable[str], own: Mapping[str, str]) -> 
 
 def parse_choices(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
     """Parse names separated by commas; return them in the order of the known ones."""
-    words = {word.strip() for word in text.split(",")}
-    for word in sorted(words):
-        if word not in known:
-            raise unknown(f"value of {option}", word, known)
+    words = [one_of(f"value of {option}", word.strip(), known) for word in text.split(",")]
     return tuple(name for name in known if name in words)
 
 
