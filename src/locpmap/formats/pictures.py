@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 OPACITY = 0.55  # opacity in an overlay of a label with entropy 0
 LEAST_SIDE = 160  # smallest side of a panel in pixels; smaller results are enlarged
 GAP, CAPTION = 8, 18  # pixels between panels, and above them
-# Colours that differ in hue and lightness, also for most colour-blind people.
+# Colours at least 21 apart in CIELAB, and at least 6 as people with red-green colour blindness see them.
 CHOSEN = (
     *("3f7fbf", "e9b44c", "5aa469", "c8553d", "7b5ea7", "46b5b0", "d982a6", "8f7a5c"),
-    *("a9c25d", "2f4b7c", "f08a4b", "93a8c2"),
+    *("a9c25d", "2f4b7c", "f08a4b", "93a8c2", "105040", "10f0a0", "506010", "1040b0"),
+    *("e080f0", "b02060", "c0e0d0", "1080f0", "703020", "d0b0f0", "a07010", "407080"),
+    *("a0f080", "f09080", "30f0f0", "e0e050", "709080", "a0a010", "40d0a0", "603090"),
 )
 GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
 
