@@ -2,9 +2,9 @@
 
 from locpmap.formats.arrays import read_array, write_array
 from locpmap.formats.atomic import PathLike, checked_path, checked_target, write_bytes
-from locpmap.formats.images import read_image
+from locpmap.formats.images import read_image, read_label_map
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.formats.pictures import label_colours
+from locpmap.formats.pictures import label_colours, label_outline
 from locpmap.formats.readable import naming, size_of
 from locpmap.formats.scores import read_scores
 from locpmap.formats.uai import read_uai, write_uai
@@ -14,9 +14,11 @@ __all__ = [
     "checked_path",
     "checked_target",
     "label_colours",
+    "label_outline",
     "naming",
     "read_array",
     "read_image",
+    "read_label_map",
     "read_model",
     "read_scores",
     "read_uai",

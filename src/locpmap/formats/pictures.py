@@ -90,7 +90,7 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
     colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
     picture = grey[..., None] + opacity * (colours - grey[..., None])
-    picture[_outline(labels)] = 255
+    picture[label_outline(labels)] = 255
     _write(path, Image.fromarray(np.clip(picture + 0.5, 0, 255).astype(np.uint8)), compress_level=3)
 
 
@@ -115,6 +115,26 @@ def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
     return np.array(rows, np.uint8)
 
 
+def label_outline(labels: Array) -> npt.NDArray[np.bool_]:
+    """Return the outline of the labels of an image.
+
+    Args:
+        labels (array): Labels (H, W).
+
+    Returns:
+        array: True where the right or the lower neighbour has another label, (H, W).
+
+    Example:
+        >>> from locpmap.formats import label_outline
+        >>> label_outline(np.array([[0, 0, 1], [0, 0, 1]])).tolist()
+        [[False, True, False], [False, True, False]]
+    """
+    border = np.zeros(labels.shape, bool)
+    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
+    border[:-1] |= labels[1:] != labels[:-1]
+    return border
+
+
 def _in_grey(values: Array) -> Array:
     """Convert values (H, W, 1) in [0, 1] to grey (H, W, 3) uint8."""
     return np.repeat(np.clip(255 * values + 0.5, 0, 255).astype(np.uint8), 3, axis=2)
@@ -128,14 +148,6 @@ def _brightness(image: Array) -> Array:
         return grey
     low, high = float(grey.min()), float(grey.max())
     return (grey - low) * (255 / (high - low) if high > low else 0.0)
-
-
-def _outline(labels: Array) -> Array:
-    """Return a mask (H, W) of pixels whose right or lower neighbour has another label."""
-    border = np.zeros(labels.shape, bool)
-    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
-    border[:-1] |= labels[1:] != labels[:-1]
-    return border
 
 
 def _write(path: PathLike, image: Image, **options: Any) -> None:
