@@ -773,7 +773,7 @@ def test_remaining_time_comes_from_the_reports_and_from_earlier_runs(monkeypatch
     for k, expected in enumerate(
         [
             [(0, 0.0, None, True), (25, 5.0, 3.0, True), (50, 10.0, 0.0, True)],  # half took 4 s: 8 s in all
-            [(0, 0.0, None, False), (25, 5.0, 3.0, False), (50, 10.0, 0.0, False)],  # the first run includes compiling
+            [(0, 0.0, 6.0, False), (25, 5.0, 3.0, False), (50, 10.0, 0.0, False)],  # 4 of 10 s may be compiling
             [(0, 0.0, 10.0, False), (25, 5.0, 3.0, False), (50, 10.0, 0.0, False)],
         ]
     ):
@@ -781,13 +781,21 @@ def test_remaining_time_comes_from_the_reports_and_from_earlier_runs(monkeypatch
         assert [(each.done, each.seconds, each.left, each.first) for each in seen] == expected  # type: ignore[union-attr]
         seen.clear()
     held.decode("example:cells", Settings(n_samples=100), "page")
-    assert seen[0] == (0, 1, 0.0, 20.0, False)
+    assert seen[0] == (0, 1, 0.0, 20.0, False, False)
     seen.clear()
-    for smoothing in (0.0, 1.0, 2.0):  # may converge before the last sweep: an earlier run tells more than the reports
+    lefts = []
+    for smoothing in (0.0, 1.0, 2.0):
         seen.clear()
         held.decode("example:cells", Settings("lbp", smoothing=smoothing), "page")
-    assert [each.left for each in seen] == [10.0, 5.0, 0.0]  # type: ignore[union-attr]
+        lefts.append([(each.left, each.bound) for each in seen])  # type: ignore[union-attr]
+    assert lefts[0] == [(None, False), (3.0, True), (0.0, True)]  # may converge before the last sweep
+    assert lefts[2] == [(10.0, False), (5.0, False), (0.0, False)]  # an earlier run tells more than the reports
     assert held.progress("page") is None
+    run = session._Run(Settings(), clock[0], None, first=True)
+    for done, waited in ((10, 30.0), (20, 1.0)):
+        clock[0] += waited
+        run.report(done, 50)
+    assert run.progress().left == pytest.approx(3.0)  # without the 30 s of compiling
 
 
 # the command

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +47,7 @@ class Progress(NamedTuple):
     total: int
     seconds: float  # since the run began
     left: float | None  # estimated remaining seconds
+    bound: bool  # whether the decoder may converge sooner
     first: bool  # whether the decoder has not run before, so that its kernels may have to be compiled
 
 
@@ -58,19 +59,26 @@ class _Run:
     began: float
     usual: float | None  # seconds that it takes, from an earlier run on the same scene
     first: bool
-    done: int = 0
+    reports: list[tuple[int, float]] = field(default_factory=list)  # (done, seconds since the beginning)
     total: int = 1
-    reported: float = 0.0  # seconds from the beginning to the last report
+
+    def report(self, done: int, total: int) -> None:
+        """Record progress."""
+        self.total = total
+        self.reports.append((done, time.monotonic() - self.began))
 
     def progress(self) -> Progress:
         """Return the progress; a decoder that may converge early usually takes as long as in its last run."""
-        seconds = time.monotonic() - self.began
-        whole = self.usual
-        if self.done and (whole is None or self.settings.method == "locpmap" or seconds > whole):
-            whole = self.reported * self.total / self.done
-            whole = whole if self.settings.method == "locpmap" else min(whole, MAX_SECONDS)
+        seconds, sampling = time.monotonic() - self.began, self.settings.method == "locpmap"
+        whole, bound, done = self.usual, False, 0
+        if self.reports:
+            done, last = self.reports[-1]
+            if whole is None or sampling or seconds > whole:
+                early, since = self.reports[0] if len(self.reports) > 1 else (0, 0.0)  # later reports exclude the model
+                whole, bound = last + (self.total - done) * (last - since) / max(1, done - early), not sampling
+                whole = min(whole, MAX_SECONDS) if bound else whole
         left = None if whole is None else max(0.0, whole - seconds)
-        return Progress(self.done, self.total, seconds, left, self.first)
+        return Progress(done, self.total, seconds, left, bound, self.first)
 
 
 class Session:
@@ -145,14 +153,15 @@ class Session:
 
         def report(done: int, total: int) -> None:
             check()
-            run.done, run.total, run.reported = done, total, time.monotonic() - run.began
+            run.report(done, total)
 
         try:
             found = decode(scene, settings, report)
         finally:
             del self._runs[page]
-        if not run.first and (n > FEW or settings.method != "locpmap"):
-            self._paces[version, *kernel] = found.seconds / n
+        if n > FEW or settings.method != "locpmap":
+            compiling = run.reports[0][1] if run.first and run.reports else 0.0  # at most
+            self._paces[version, *kernel] = (found.seconds - compiling) / n
         self._ran.add(kernel)
         return found
 

@@ -76,6 +76,7 @@ function showControls() {
 function soon() {
   stop();
   busy(true);
+  $("status").textContent = "Updating …";
   state.moved = performance.now();
   timer = setTimeout(run, PATIENCE);
 }
@@ -116,10 +117,10 @@ async function run() {
   try {
     for (const method of wanted) {
       for (const n_samples of rounds(method)) {
-        state.decoding = method;
+        const preview = method === "locpmap" && n_samples < settings().n_samples;
+        Object.assign(state, { decoding: method, preview });
         const result = await api.decode({ ...settings(), scene: state.id, method, n_samples }, abort.signal);
         if (request !== state.request || result.superseded) return;
-        const preview = method === "locpmap" && n_samples < settings().n_samples;
         state.results.set(method, result);
         if (!preview && method === "locpmap") state.pace = result.seconds / n_samples;
         if (preview && state.layer === "sample") continue;
@@ -147,20 +148,21 @@ function rounds(method) {
 async function showProgress(going, wanted, earlier) {
   if (!going() || performance.now() - state.moved < 350) return;
   const found = await api.progress().catch(() => null);
-  if (!going()) return; // the run has ended: do not overwrite its status
+  if (!going() || !found) return; // the run has ended, or no decoder runs at the moment
   const bar = $("progress");
-  const fraction = found ? (found.left == null ? found.done / found.total : found.seconds / (found.seconds + found.left)) : 0;
+  const fraction = found.left == null ? found.done / found.total : found.seconds / (found.seconds + found.left);
   bar.hidden = false;
   bar.classList.toggle("known", fraction > 0);
   bar.style.setProperty("--fraction", fraction);
   if (fraction) bar.setAttribute("aria-valuenow", Math.round(100 * fraction));
   else bar.removeAttribute("aria-valuenow");
   const at = wanted.indexOf(state.decoding);
-  const rest = wanted.slice(at + 1).map((name) => earlier.get(name)?.seconds);
-  const later = rest.includes(undefined) ? undefined : rest.reduce((sum, time) => sum + time, 0);
+  const rest = wanted.slice(at + 1).map((name) => earlier.get(name)?.seconds ?? Infinity);
+  if (state.preview) rest.push(state.pace * settings().n_samples);
+  const later = rest.reduce((sum, time) => sum + time, 0);
   const place = comparing() ? ` (decoder ${at + 1} of ${wanted.length})` : "";
-  const bound = state.decoding !== "locpmap" && !earlier.has(state.decoding);
-  $("status").textContent = progressText(info.methods[state.decoding], found, { place, later, bound });
+  const samples = state.decoding === "locpmap" && !state.preview;
+  $("status").textContent = progressText(info.methods[state.decoding] + place, found, samples, Number.isFinite(later) ? later : undefined);
 }
 
 // Pictures
