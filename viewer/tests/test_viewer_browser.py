@@ -384,7 +384,7 @@ def test_moving_a_slider_stops_the_old_run_and_shows_the_time_since_the_move(vis
 
 def test_status_tells_the_remaining_time(visit: Visit) -> None:
     held: list[Any] = []
-    answer = {"done": 20, "total": 50, "seconds": 4.0, "left": 5.2, "bound": False, "first": False}
+    answer: dict[str, Any] = {"done": 20, "total": 50, "seconds": 4.0, "left": 5.2, "bound": False, "first": False}
     visit.page.route(re.compile("api/progress"), lambda request: request.fulfill(json=answer))
     visit.page.route(
         re.compile("api/decode"),

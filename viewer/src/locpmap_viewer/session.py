@@ -123,7 +123,7 @@ class Session:
     def decode(
         self, id: str, settings: Settings, page: str, gone: threading.Event | None = None
     ) -> tuple[str, Decoding]:
-        """Return the key of the result in the cache, and the result.  ``gone`` is set when nobody waits for it."""
+        """Return the key of the result in the cache, and the result.  ``gone`` is set when the page was closed."""
         settings = settings.relevant
         with self._state:
             self._requests[page] = request = self._requests.get(page, 0) + 1

@@ -38,7 +38,7 @@ def summary(result: Decoding) -> dict[str, Any]:
 
     ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
     central 90 % interval, or of the guaranteed one if the refiner has a guarantee.  Without samples it has only the
-    number of pixels.  ``present`` says of each label whether a pixel has it.  ``changed`` is the fraction of pixels
+    number of pixels.  ``present`` is true for the labels of at least one pixel.  ``changed`` is the fraction of pixels
     whose label differs from the network's.
     """
     counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
