@@ -339,7 +339,7 @@ def test_controls_without_effect_are_disabled_and_say_why(visit: Visit) -> None:
     visit.ready()
     for name in ("temperature", "n_samples", "seed"):
         assert page.locator(f"#{name}").is_disabled(), name
-        assert "has no effect on Network and ICM" in page.locator(f"#{name}").get_attribute("title")
+        assert "No effect on Network and ICM" in page.locator(f"#{name}").get_attribute("title")
     assert "Decoders that use it: LocPMAP." in page.locator("#n_samples-note").inner_text()
     assert page.locator("input[name=blocks]:disabled").count() == 2
     assert page.locator("#smoothing").is_enabled()
@@ -412,6 +412,13 @@ def test_image_stays_above_the_sliders_on_a_narrow_screen(browser: Any, address:
         frame, box = visit.page.locator(".frame").bounding_box(), slider.bounding_box()
         assert frame["y"] >= 0
         assert 0 < box["y"] - frame["y"] - frame["height"] < 844 - frame["height"]
+    visit.page.locator("input[name=view][value=compare]").check(force=True)
+    visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
+    visit.page.locator("#smoothing").scroll_into_view_if_needed()
+    tops = [frame.bounding_box()["y"] for frame in visit.page.locator(".frame").all()]
+    assert min(tops) >= 0
+    assert max(tops) == min(tops)  # side by side
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
     visit.context.close()
 
 

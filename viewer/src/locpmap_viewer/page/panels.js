@@ -61,10 +61,11 @@ export class Panels {
     figure.querySelector(".frame").classList.remove("stale");
   }
 
-  // Show the source on the left of the divider; null removes the divider.
-  before(name, source) {
+  // Show the source on the left of the divider, and name the right side; null removes the divider.
+  before(name, source, right) {
     const figure = this.figures.get(name);
     if (!figure) return;
+    figure.querySelector(".divider span:last-child").textContent = right;
     const image = figure.querySelector(".before");
     if (source) image.src = source;
     image.hidden = figure.querySelector(".divider").hidden = !source;

@@ -17,7 +17,7 @@ const OF_LABEL = ["probability", "variance"];
 const COMPARED = ["network", "icm", "mean_field", "lbp", "locpmap"];
 const PREVIEW = 4; // number of samples of a preview; its labels are final
 const SLOW = 1.2; // seconds; slower runs show a preview first
-const CONTROLS = { smoothing: "Smoothing", temperature: "Temperature", n_samples: "Samples", blocks: "Blocks", seed: "New seed" };
+const CONTROLS = [...SLIDERS, "blocks", "seed"];
 const USUAL = ["complete", "converged", "exact"]; // statuses that are not shown
 const PATIENCE = 160; // milliseconds from the last move of a slider to a run
 const MAX_PICTURES = 80;
@@ -59,11 +59,11 @@ function disable(control, reason) {
 // Disable controls that change no displayed result.
 function showControls() {
   const titles = (names) => new Intl.ListFormat("en-GB").format(names.map((name) => info.methods[name]));
-  for (const [name, title] of Object.entries(CONTROLS)) {
-    const chosen = methods();
+  const chosen = methods();
+  for (const name of CONTROLS) {
     const users = Object.keys(info.methods).filter((method) => info.used[method].includes(name));
     let reason = "";
-    if (!chosen.some((method) => users.includes(method))) reason = `${title} has no effect on ${titles(chosen) || "nothing"}. Decoders that use it: ${titles(users)}.`;
+    if (chosen.length && !chosen.some((method) => users.includes(method))) reason = `No effect on ${titles(chosen)}. Decoders that use it: ${titles(users)}.`;
     else if (name === "blocks" && state.results.get("locpmap")?.coupled === false) reason = "The model of this image has no weights between neighbours, so blocks have no effect. Smoothing adds such weights.";
     const note = $(`${name}-note`);
     if (note) note.textContent = reason || (note.dataset.text ??= note.textContent);
@@ -202,7 +202,7 @@ async function draw(method) {
   const before = wiping ? await layerPicture(network, OF_LABELS.includes(layer) ? "labels" : layer) : null;
   if (request !== state.request || layer !== shownLayer() || (layer === "sample" && sample !== Math.min(state.sample, result.n_stored - 1))) return; // outdated
   panels.overlay(method, source, { alt: `${layer === "sample" ? `Sample ${sample + 1}` : LAYERS[layer]} by ${result.title}`, none: able ? "" : "returns labels only" });
-  panels.before(method, before);
+  panels.before(method, before, layer === "sample" ? `Sample ${sample + 1}` : layer === "truth" ? "True labels" : "Refined");
   panels.caption(method, comparing() ? caption(result, usualStats(result)) : "");
 }
 
