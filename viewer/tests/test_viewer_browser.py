@@ -230,7 +230,7 @@ def test_layers_samples_and_opacity_can_be_chosen(visit: Visit) -> None:
     visit.page.click("#next")
     visit.page.wait_for_selector(".overlay[alt^='Sample 1 ']")
     visit.page.click("#play")
-    visit.page.wait_for_selector(".overlay[alt^='Sample 3 ']")
+    visit.until("document.querySelector('.overlay').alt.match(/\\d+/)[0] >= 3")
     visit.page.click("#previous")  # also stops playing
     visit.until("document.querySelector('#play').textContent === 'Play'")
     visit.page.locator("#opacity").fill("0.2")
