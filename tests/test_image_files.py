@@ -232,6 +232,11 @@ def test_label_colours_are_distinct() -> None:
     assert len(np.unique(label_colours(256), axis=0)) == 256
 
 
+def test_first_label_colours_are_easy_to_tell_apart() -> None:
+    lab = pytest.importorskip("skimage.color").rgb2lab(label_colours(32) / 255)
+    assert np.linalg.norm(lab[:, None] - lab, axis=2)[np.triu_indices(32, 1)].min() > 21
+
+
 @pytest.mark.parametrize("brightness", [0, 128, 255])
 def test_labels_of_an_overlay_differ_from_each_other_and_from_the_image(brightness: int, tmp_path: Path) -> None:
     """Twelve labels, each in one column, are coloured, and differ by at least 15 grey levels in a channel."""

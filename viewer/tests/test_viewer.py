@@ -15,6 +15,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,15 @@ pytest.importorskip("httpx2", reason="httpx2 is not installed")
 
 from starlette.testclient import TestClient
 
+from locpmap.formats import label_colours, pictures
 from locpmap.refining.weights import Weights
 from locpmap_viewer import app as viewer_app
-from locpmap_viewer import scenes, session
-from locpmap_viewer.decoding import METHODS, Decoding, Settings
+from locpmap_viewer import colours, scenes, session
+from locpmap_viewer.decoding import METHODS, USED, Decoding, Settings
+from locpmap_viewer.decoding import decode as decode_scene
 from locpmap_viewer.examples import EXAMPLES, synthetic_scene
 from locpmap_viewer.guard import SMALL_BODY
-from locpmap_viewer.scenes import example_scene
+from locpmap_viewer.scenes import Scene, example_scene
 from locpmap_viewer.session import Session, Superseded
 
 REFINER = lp.Refiner.load()
@@ -132,6 +135,7 @@ CALLS = [
     ("POST", "/api/decode"),
     ("GET", "/api/progress?page=a"),
     ("GET", "/api/decodings/a/layer"),
+    ("GET", "/api/decodings/a/difference"),
     ("GET", "/api/decodings/a/pixel"),
     ("GET", "/api/decodings/a/probability"),
 ]
@@ -288,8 +292,8 @@ def test_sliders_add_to_the_adjustment_of_the_model(folder: Path, image: np.ndar
             ({}, refiner),
             ({"smoothing": 0.5, "temperature": 0.5}, REFINER.adjusted(strength=0.5, smoothing=1.5)),
         ):
-            found = decode(client, method="icm", **sliders)
-            expected = lp.infer(model.prepare(image, logits).potentials, "icm")
+            found = decode(client, method="mean_field", **sliders)
+            expected = lp.infer(model.prepare(image, logits).potentials, "mean_field")
             np.testing.assert_array_equal(picture(client, found["key"], kind="labels"), expected.labels)
             assert found["score"] == pytest.approx(expected.score)
 
@@ -346,13 +350,70 @@ def test_examples_are_reproducible_and_have_true_labels(client: TestClient) -> N
         first, second = synthetic_scene(name), synthetic_scene(name)
         np.testing.assert_array_equal(first.image, second.image)
         np.testing.assert_array_equal(first.logits, second.logits)
-        assert len(np.unique(first.truth)) == len(first.colours) == first.logits.shape[2]
+        assert len(np.unique(first.truth)) == len(first.names) == first.logits.shape[2]
     found = decode(client, scene="example:cells", method="network")
     scene = example_scene("cells")
     assert scene.truth is not None
     assert found["quality"]["accuracy"] == pytest.approx((scene.network_labels == scene.truth).mean())
-    np.testing.assert_array_equal(picture(client, found["key"], kind="truth"), scene.truth)
+    shown = np.asarray(picture(client, found["key"], kind="truth").convert("RGB"))
+    np.testing.assert_array_equal(shown, label_colours(3)[scene.truth])
     check_error(client.get(f"/api/decodings/{decode(client)['key']}/layer?kind=truth"), 400, "no layer")
+
+
+def test_colours_and_outlines_are_those_of_the_command_line(client: TestClient, tmp_path: Path) -> None:
+    facts = client.get("/api/scenes/example:islands").json()
+    assert [each["colour"] for each in facts["labels"]] == colours.hexadecimal(label_colours(6))
+    key = decode(client, method="network")["key"]
+    labels = np.asarray(picture(client, key, kind="labels"))
+    shown = np.asarray(picture(client, key, kind="labels", outline=True).convert("RGB"))
+    pictures.write_overlay(tmp_path / "cli.png", None, labels, np.zeros(labels.shape), 3)
+    line = (np.asarray(Image.open(tmp_path / "cli.png")) == 255).all(axis=2)
+    assert 0 < line.mean() < 1
+    np.testing.assert_array_equal(shown[line], 255)
+    np.testing.assert_array_equal(shown[~line], label_colours(3)[labels[~line]])
+
+
+def test_differences_show_the_pixels_whose_labels_differ(client: TestClient) -> None:
+    scene = example_scene("cells")
+    assert scene.truth is not None
+    order = {"scene": "example:cells", "n_samples": 2}
+    keys = {method: decode(client, method=method, **order)["key"] for method in ("network", "locpmap", "icm")}
+    labels = {method: np.asarray(picture(client, key, kind="labels")) for method, key in keys.items()}
+
+    def check(expected: np.ndarray, **choice: Any) -> None:
+        answer = client.get(f"/api/decodings/{keys['icm']}/difference", params=choice)
+        pixels = np.asarray(Image.open(io.BytesIO(answer.content)))
+        np.testing.assert_array_equal(pixels[..., 3] > 0, expected)
+        np.testing.assert_array_equal(pixels[expected][:, :3], label_colours(3)[labels["icm"][expected]])
+        assert float(answer.headers["X-Locpmap-Fraction"]) == pytest.approx(expected.mean(), abs=1e-6)
+        assert 0 < expected.mean() < 0.5
+
+    check(labels["icm"] != labels["network"], other=keys["network"])
+    either = (labels["icm"] != labels["network"]) | (labels["icm"] != labels["locpmap"])
+    check(either, other=[keys["network"], keys["locpmap"]])
+    check(labels["icm"] != scene.truth, truth=True)
+    path = f"/api/decodings/{keys['icm']}/difference"
+    check_error(client.get(path, params={"other": "gone"}), 404, "no longer in memory")
+    own = decode(client)["key"]
+    check_error(client.get(path, params={"other": own}), 400, "different scenes")
+    check_error(client.get(f"/api/decodings/{own}/difference?truth=true"), 400, "true labels of this scene are unknown")
+
+
+@pytest.mark.parametrize("method", ["icm", "graph_cut"])
+def test_temperature_changes_no_maximum(image: np.ndarray, logits: np.ndarray, method: str) -> None:
+    scene = Scene("box", image, logits, ("a", "b", "c"), label_colours(3))
+    hot = Settings(method, smoothing=1.0, temperature=2.5)
+    assert hot.relevant == Settings(method, smoothing=1.0)
+    model = REFINER.adjusted(smoothing=1.0, temperature=2.5).prepare(image, logits).potentials
+    np.testing.assert_array_equal(decode_scene(scene, hot).labels, lp.infer(model, method).labels)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_unused_settings_give_the_same_result(client: TestClient, method: str) -> None:
+    others = {"smoothing": 2.0, "temperature": 2.5, "n_samples": 3, "blocks": "rows+columns", "seed": 1}
+    key = decode(client, method=method)["key"]
+    for name, value in others.items():
+        assert (decode(client, method=method, **{name: value})["key"] == key) == (name not in USED[method])
 
 
 @pytest.mark.parametrize(
@@ -469,8 +530,8 @@ def test_deleted_folder_is_handled(tmp_path: Path, image: np.ndarray, logits: np
 def test_file_deleted_while_reading_is_handled(
     client: TestClient, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deleted(folder: Path) -> dict[str, tuple[Path, Path]]:
-        return {"box": (Path("nowhere.png"), Path("nowhere.npy"))}
+    def deleted(folder: Path) -> dict[str, scenes.Files]:
+        return {"box": scenes.Files(Path("nowhere.png"), Path("nowhere.npy"))}
 
     monkeypatch.setattr(session, "pairs", deleted)
     check_error(client.get("/api/scenes/folder:box"), 404, "nowhere.png cannot be read: No such file")
@@ -592,7 +653,7 @@ def test_equal_settings_are_decoded_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def counted(scene: Any, settings: Settings, progress: Any) -> Decoding:
         ran.append(settings)
-        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), np.zeros((1, 1, 2), np.float32), "done", 0.0)
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), np.zeros((1, 1, 2), np.float32), "done")
 
     monkeypatch.setattr(session, "decode", counted)
     held = Session()
@@ -625,7 +686,7 @@ def test_new_request_stops_only_the_run_of_its_page(monkeypatch: pytest.MonkeyPa
             running.set()
             assert resume.wait(20)
             progress(2, 2)
-        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done", 0.0)
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done")
 
     monkeypatch.setattr(session, "decode", slow)
     for page, other_seed, stopped in (("one", 1, True), ("two", 2, False)):
@@ -644,7 +705,9 @@ def test_new_request_stops_only_the_run_of_its_page(monkeypatch: pytest.MonkeyPa
         started = threading.Thread(target=first)
         started.start()
         assert running.wait(20)
-        assert held.progress("one") == (1, 2)
+        progress = held.progress("one")
+        assert progress is not None
+        assert progress[:2] == (1, 2)
         again = threading.Thread(target=held.decode, args=("example:cells", Settings(seed=other_seed), page))
         again.start()
         while page not in held._requests or (page == "one" and held._requests["one"] < 2):
@@ -654,6 +717,87 @@ def test_new_request_stops_only_the_run_of_its_page(monkeypatch: pytest.MonkeyPa
         again.join(20)
         assert ended == ["stopped" if stopped else "complete"]
         assert held.progress("one") is None
+
+
+def test_closed_page_stops_its_run_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = threading.Event()
+
+    def closing(scene: Any, settings: Settings, progress: Callable[[int, int], None]) -> Decoding:
+        gone.set()
+        progress(1, 2)
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done")
+
+    monkeypatch.setattr(session, "decode", closing)
+    held = Session()
+    with pytest.raises(Superseded):
+        held.decode("example:cells", Settings(), "page", gone)
+    held.decode("example:cells", Settings(), "page", threading.Event())
+
+
+def test_waiting_request_ends_when_a_newer_one_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, ended = Session(), threading.Event()
+    done = Decoding(example_scene("cells"), Settings(), np.zeros((1, 1), np.uint8), None, "done")
+    monkeypatch.setattr(session, "decode", lambda *_: done)
+    held._running.acquire()  # a run of another page that does not end
+
+    def old() -> None:
+        with pytest.raises(Superseded):
+            held.decode("example:cells", Settings(), "page")
+        ended.set()
+
+    threading.Thread(target=old).start()
+    while "page" not in held._requests:
+        pass
+    new = threading.Thread(target=held.decode, args=("example:cells", Settings(), "page"))
+    new.start()
+    assert ended.wait(20)
+    held._running.release()
+    new.join(20)
+    assert not new.is_alive()
+
+
+def test_remaining_time_comes_from_the_reports_and_from_earlier_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    held, seen = Session(), []
+
+    def timed(scene: Any, settings: Settings, progress: Callable[[int, int], None]) -> Decoding:
+        seen.append(held.progress("page"))
+        n = settings.n_samples if settings.method == "locpmap" else 10
+        for done in (n // 2, n):
+            clock[0] += 4.0
+            progress(done, n)
+            clock[0] += 1.0
+            seen.append(held.progress("page"))
+        return Decoding(scene, settings, np.zeros((1, 1), np.uint8), None, "done", 10.0)
+
+    monkeypatch.setattr(session, "decode", timed)
+    monkeypatch.setattr("locpmap_viewer.session.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    for k, expected in enumerate(
+        [
+            [(0, 0.0, None, True), (25, 5.0, 3.0, True), (50, 10.0, 0.0, True)],  # half took 4 s: 8 s in all
+            [(0, 0.0, 6.0, False), (25, 5.0, 3.0, False), (50, 10.0, 0.0, False)],  # 4 of 10 s may be compiling
+            [(0, 0.0, 10.0, False), (25, 5.0, 3.0, False), (50, 10.0, 0.0, False)],
+        ]
+    ):
+        held.decode("example:cells", Settings(seed=k), "page")
+        assert [(each.done, each.seconds, each.left, each.first) for each in seen] == expected  # type: ignore[union-attr]
+        seen.clear()
+    held.decode("example:cells", Settings(n_samples=100), "page")
+    assert seen[0] == (0, 1, 0.0, 20.0, False, False)
+    seen.clear()
+    lefts = []
+    for smoothing in (0.0, 1.0, 2.0):
+        seen.clear()
+        held.decode("example:cells", Settings("lbp", smoothing=smoothing), "page")
+        lefts.append([(each.left, each.bound) for each in seen])  # type: ignore[union-attr]
+    assert lefts[0] == [(None, False), (3.0, True), (0.0, True)]  # may converge before the last sweep
+    assert lefts[2] == [(10.0, False), (5.0, False), (0.0, False)]  # an earlier run tells more than the reports
+    assert held.progress("page") is None
+    run = session._Run(Settings(), clock[0], None, first=True)
+    for done, waited in ((10, 30.0), (20, 1.0)):
+        clock[0] += waited
+        run.report(done, 50)
+    assert run.progress().left == pytest.approx(3.0)  # without the 30 s of compiling
 
 
 # the command

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 OPACITY = 0.55  # opacity in an overlay of a label with entropy 0
 LEAST_SIDE = 160  # smallest side of a panel in pixels; smaller results are enlarged
 GAP, CAPTION = 8, 18  # pixels between panels, and above them
-# Colours that differ in hue and lightness, also for most colour-blind people.
+# Colours at least 21 apart in CIELAB, and at least 6 as people with red-green colour blindness see them.
 CHOSEN = (
     *("3f7fbf", "e9b44c", "5aa469", "c8553d", "7b5ea7", "46b5b0", "d982a6", "8f7a5c"),
-    *("a9c25d", "2f4b7c", "f08a4b", "93a8c2"),
+    *("a9c25d", "2f4b7c", "f08a4b", "93a8c2", "105040", "10f0a0", "506010", "1040b0"),
+    *("e080f0", "b02060", "c0e0d0", "1080f0", "703020", "d0b0f0", "a07010", "407080"),
+    *("a0f080", "f09080", "30f0f0", "e0e050", "709080", "a0a010", "40d0a0", "603090"),
 )
 GOLDEN = 0.618033988749895  # golden ratio: hues at multiples of it, modulo 1, are well separated
 
@@ -88,7 +90,7 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
     colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
     picture = grey[..., None] + opacity * (colours - grey[..., None])
-    picture[_outline(labels)] = 255
+    picture[label_outline(labels)] = 255
     _write(path, Image.fromarray(np.clip(picture + 0.5, 0, 255).astype(np.uint8)), compress_level=3)
 
 
@@ -113,6 +115,26 @@ def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
     return np.array(rows, np.uint8)
 
 
+def label_outline(labels: Array) -> npt.NDArray[np.bool_]:
+    """Return the outline of the labels of an image.
+
+    Args:
+        labels (array): Labels (H, W).
+
+    Returns:
+        array: True where the right or the lower neighbour has another label, (H, W).
+
+    Example:
+        >>> from locpmap.formats import label_outline
+        >>> label_outline(np.array([[0, 0, 1], [0, 0, 1]])).tolist()
+        [[False, True, False], [False, True, False]]
+    """
+    border = np.zeros(labels.shape, bool)
+    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
+    border[:-1] |= labels[1:] != labels[:-1]
+    return border
+
+
 def _in_grey(values: Array) -> Array:
     """Convert values (H, W, 1) in [0, 1] to grey (H, W, 3) uint8."""
     return np.repeat(np.clip(255 * values + 0.5, 0, 255).astype(np.uint8), 3, axis=2)
@@ -126,14 +148,6 @@ def _brightness(image: Array) -> Array:
         return grey
     low, high = float(grey.min()), float(grey.max())
     return (grey - low) * (255 / (high - low) if high > low else 0.0)
-
-
-def _outline(labels: Array) -> Array:
-    """Return a mask (H, W) of pixels whose right or lower neighbour has another label."""
-    border = np.zeros(labels.shape, bool)
-    border[:, :-1] |= labels[:, 1:] != labels[:, :-1]
-    border[:-1] |= labels[1:] != labels[:-1]
-    return border
 
 
 def _write(path: PathLike, image: Image, **options: Any) -> None:

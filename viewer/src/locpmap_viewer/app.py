@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import FastAPI, Form, Request, Response, UploadFile
+from fastapi import FastAPI, Form, Query, Request, Response, UploadFile
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict
@@ -21,11 +23,12 @@ from starlette.exceptions import HTTPException
 from locpmap.errors import InputError, LocpmapError
 from locpmap.refining import Refiner
 from locpmap_viewer import colours, decoding
-from locpmap_viewer.decoding import BLOCKS, METHODS, Decoding, Settings
+from locpmap_viewer.colours import VOID
+from locpmap_viewer.decoding import BLOCKS, METHODS, USED, Decoding, Settings
 from locpmap_viewer.guard import Guard
-from locpmap_viewer.scenes import IMAGES, MAX_FILE, SCORES, Scene, printable, read_scene
+from locpmap_viewer.scenes import IMAGES, MAX_FILE, SCORES, Files, Scene, prepared, printable, read_scene
 from locpmap_viewer.session import NotFoundError, Session, Superseded
-from locpmap_viewer.summary import pixel, scene_facts, summary
+from locpmap_viewer.summary import differing, pixel, scene_facts, summary
 
 PATIENCE = 0.5  # seconds between checks whether the page is still connected
 PAGE = Path(__file__).parent / "page"
@@ -75,6 +78,7 @@ def _serve_scenes(app: FastAPI, session: Session) -> None:
         return {
             "scenes": [each._asdict() for each in session.listed()],
             "methods": METHODS,
+            "used": USED,
             "blocks": BLOCKS,
             "limits": LIMITS,
             "ramps": colours.RAMPS,
@@ -97,20 +101,28 @@ def _serve_scenes(app: FastAPI, session: Session) -> None:
 def _serve_decodings(app: FastAPI, session: Session) -> None:
     @app.post("/api/decode")
     async def decode(wanted: DecodeRequest, request: Request) -> dict[str, Any]:
-        run = asyncio.ensure_future(run_in_threadpool(_decoded, session, wanted))
+        gone = threading.Event()
+        run = asyncio.ensure_future(run_in_threadpool(_decoded, session, wanted, gone))
         while not (await asyncio.wait({run}, timeout=PATIENCE))[0]:
             if await request.is_disconnected():
-                session.abandon(wanted.page)
+                gone.set()
         return run.result()
 
     @app.get("/api/progress")
-    def progress(page: str) -> dict[str, int] | None:
+    def progress(page: str) -> dict[str, Any] | None:
         found = session.progress(page)
-        return None if found is None else {"done": found[0], "total": found[1]}
+        return None if found is None else found._asdict()
 
     @app.get("/api/decodings/{key}/layer")
-    def layer(key: str, kind: str, label: int | None = None, sample: int = 0) -> Response:
-        return _png(_layer(session.decoding(key), kind, label, sample))
+    def layer(key: str, kind: str, label: int | None = None, sample: int = 0, outline: bool = False) -> Response:
+        return _png(_layer(session.decoding(key), kind, label, sample, outline))
+
+    @app.get("/api/decodings/{key}/difference")
+    def difference(key: str, other: Annotated[list[str], Query()] = [], truth: bool = False) -> Response:  # noqa: B006
+        result = session.decoding(key)
+        differs = differing(result, [session.decoding(each) for each in other], truth)
+        picture = colours.coloured(np.where(differs, result.labels, VOID), result.scene.colours)
+        return Response(picture, media_type="image/png", headers={"X-Locpmap-Fraction": f"{differs.mean():.6f}"})
 
     @app.get("/api/decodings/{key}/pixel")
     def at(key: str, x: int, y: int) -> dict[str, Any]:
@@ -123,30 +135,31 @@ def _serve_decodings(app: FastAPI, session: Session) -> None:
         return Response(content.getvalue(), media_type="application/octet-stream")
 
 
-def _decoded(session: Session, wanted: DecodeRequest) -> dict[str, Any]:
+def _decoded(session: Session, wanted: DecodeRequest, gone: threading.Event) -> dict[str, Any]:
     try:
-        key, result = session.decode(wanted.scene, wanted.settings(), wanted.page)
+        key, result = session.decode(wanted.scene, wanted.settings(), wanted.page, gone)
     except Superseded:  # the page sent a newer request or was closed
         return {"superseded": True}
     return {"key": key, **summary(result)}
 
 
-def _layer(result: Decoding, kind: str, label: int | None, sample: int) -> bytes:
-    if label is not None and not 0 <= label < len(result.scene.names):
-        raise InputError(f"label is {label}, expected 0 to {len(result.scene.names) - 1}")
-    if kind == "labels":
-        return colours.map_picture(result.labels, result.scene.colours)
-    if kind == "sample":
-        if result.samples is None or not 0 <= sample < len(result.samples):
-            raise InputError(f"There is no sample {sample} of this result.")
-        return colours.map_picture(result.samples[sample], result.scene.colours)
-    if kind == "truth" and result.scene.truth is not None:
-        return colours.map_picture(result.scene.truth, result.scene.colours)
+def _layer(result: Decoding, kind: str, label: int | None, sample: int, outline: bool) -> bytes:
+    scene = result.scene
+    if label is not None and not 0 <= label < len(scene.names):
+        raise InputError(f"label is {label}, expected 0 to {len(scene.names) - 1}")
+    if kind == "sample" and (result.samples is None or not 0 <= sample < len(result.samples)):
+        raise InputError(f"There is no sample {sample} of this result.")
+    if kind == "truth" and scene.truth is not None:
+        return colours.coloured(scene.truth, scene.colours, outlined=outline)
+    if kind in ("labels", "sample"):
+        labels = result.labels if result.samples is None or kind == "labels" else result.samples[sample]
+        draw = partial(colours.coloured, outlined=True) if outline else colours.map_picture
+        return draw(labels, scene.colours)
     if kind not in ("probability", "variance", "entropy"):
         raise InputError(f"There is no layer {kind[:40]!r} of this result.")
     _probability(result)
     if kind == "entropy":
-        return colours.number_picture(result.entropy() / np.log(len(result.scene.names)), "doubt")
+        return colours.number_picture(result.entropy() / np.log(len(scene.names)), "doubt")
     probability = result.label_probability(label)
     if kind == "variance":
         return colours.number_picture(4 * probability * (1 - probability), "doubt")
@@ -173,7 +186,9 @@ def _uploaded(image: UploadFile, logits: UploadFile, layout: str, refiner: Refin
             paths.append((path, name))
         (image_path, image_name), (logits_path, logits_name) = paths
         try:
-            return read_scene(Path(image_name).stem, image_path, logits_path, layout, refiner)
+            scene = read_scene(Path(image_name).stem, Files(image_path, logits_path), layout, refiner)
+            prepared(scene, 0.0, 1.0)  # raise what `locpmap.refine` would raise
+            return scene
         except LocpmapError as error:
             sentence = str(error).replace(str(image_path), image_name).replace(str(logits_path), logits_name)
             raise InputError(sentence) from None

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from locpmap.formats import label_outline
+
+VOID = 255  # unknown label, which is transparent in pictures
 # Colours of values from 0 to 1; lightness increases monotonically.
 RAMPS = {
     "probability": ("#12233f", "#1d4e79", "#23808c", "#4fb286", "#a8d97a", "#f6f3b0"),
@@ -33,6 +36,19 @@ def hexadecimal(colours: np.ndarray) -> list[str]:
 def map_picture(labels: np.ndarray, colours: np.ndarray) -> bytes:
     """Return labels (H, W) as a PNG with a palette."""
     return _palette_png(labels.astype(np.uint8), colours)
+
+
+def coloured(labels: np.ndarray, colours: np.ndarray, *, outlined: bool = False) -> bytes:
+    """Return labels (H, W) as a PNG in colours, with white outlines if ``outlined``; VOID is transparent."""
+    from PIL import Image
+
+    table = np.full((256, 4), 255, np.uint8)
+    table[: len(colours), :3] = colours
+    table[VOID, 3] = 0
+    pixels = table[labels]
+    if outlined:
+        pixels[label_outline(labels)] = 255
+    return _encoded(Image.fromarray(pixels))
 
 
 def number_picture(values: np.ndarray, ramp: str) -> bytes:

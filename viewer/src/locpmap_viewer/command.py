@@ -13,7 +13,8 @@ def view(
         Path | None,
         typer.Argument(
             metavar="FOLDER",
-            help="Images (.png, .jpg) with logits of the same name (.npy, .npz, .safetensors).  Default: examples.",
+            help="Images (.png, .jpg) with logits of the same name (.npy, .npz, .safetensors), and optionally true"
+            " labels (NAME.truth.png) and label names (names.txt, one per line).  Default: examples.",
             show_default=False,
         ),
     ] = None,

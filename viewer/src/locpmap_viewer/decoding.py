@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from locpmap import LocPMAP, Measurement, Result, infer
 from locpmap.errors import InputError, unknown, whole_number
 from locpmap.guarantees import Guarantee
 from locpmap.refining import draw
-from locpmap_viewer.scenes import Scene
+from locpmap_viewer.scenes import Scene, adjusted, prepared
 
 Progress = Callable[[int, int], None]
 
@@ -28,10 +29,15 @@ METHODS = {
     "graph_cut": "Graph cut",
     "gibbs": "Gibbs sampling",
 }
-# Settings that a method uses; the others use smoothing and temperature.
+# Settings that a method uses.  Temperature changes probabilities but no maximum.
 USED: dict[str, tuple[str, ...]] = {
     "network": (),
     "locpmap": ("smoothing", "temperature", "n_samples", "blocks", "seed"),
+    "icm": ("smoothing",),
+    "mean_field": ("smoothing", "temperature"),
+    "lbp": ("smoothing", "temperature"),
+    "trw": ("smoothing", "temperature"),
+    "graph_cut": ("smoothing",),
     "gibbs": ("smoothing", "temperature", "seed"),
 }
 BLOCKS = ("sites", "rows+columns")
@@ -65,8 +71,7 @@ class Settings:
     @property
     def relevant(self) -> Settings:
         """Settings with the options that the method ignores set to defaults; equal settings give equal results."""
-        used = USED.get(self.method, ("smoothing", "temperature"))
-        return Settings(self.method, **{name: getattr(self, name) for name in used})
+        return Settings(self.method, **{name: getattr(self, name) for name in USED[self.method]})
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +83,12 @@ class Decoding:
     labels: np.ndarray  # (H, W) uint8
     probability: np.ndarray | None  # (H, W, K) float32
     status: str
-    seconds: float
+    seconds: float = 0.0  # from the request to the result, the model included
     score: float | None = None
     samples: np.ndarray | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
     guarantee: Guarantee | None = None  # of the refiner
+    coupled: bool = True  # whether the model has weights between neighbours
 
     @property
     def nbytes(self) -> int:
@@ -104,28 +110,32 @@ class Decoding:
 
 def decode(scene: Scene, settings: Settings, progress: Progress | None = None) -> Decoding:
     """Decode a scene; ``progress(done, total)`` may raise to stop the decoder."""
-    settings = settings.relevant
+    began = time.perf_counter()
+    found = _decoded(scene, settings.relevant, progress)
+    return replace(found, seconds=time.perf_counter() - began)
+
+
+def _decoded(scene: Scene, settings: Settings, progress: Progress | None) -> Decoding:
     if settings.method == "network":
         probability = special.softmax(scene.logits, axis=2)
-        labels = probability.argmax(axis=2).astype(np.uint8)
-        return Decoding(scene, settings, labels, probability, "softmax of the logits", 0.0)
-    strength, smoothing, temperature = astuple(scene.refiner.adjustment)  # of the file; the sliders add to it
-    refiner = scene.refiner.adjusted(
-        strength=strength, smoothing=smoothing + settings.smoothing, temperature=temperature * settings.temperature
-    )
-    prepared = scene.prepared(refiner)
+        return Decoding(scene, settings, scene.network_labels, probability, "softmax of the logits")
+    model = prepared(scene, settings.smoothing, settings.temperature)
     if settings.method != "locpmap":
         how: dict[str, Any] = {"seed": settings.seed, "max_seconds": MAX_SECONDS, "progress": progress}
-        result = infer(prepared.potentials, settings.method, **how)
-        return _decoding(scene, settings, result)
+        return _decoding(scene, settings, infer(model.potentials, settings.method, **how))
     decoder = LocPMAP(settings.n_samples, blocks=settings.blocks, start="perturbed")
     max_maps = max(1, SAMPLE_BYTES // scene.logits[..., 0].size)
-    drawn = draw(prepared, decoder, max_maps, seed=settings.seed, progress=progress)
-    found = _decoding(scene, settings, drawn.result)
-    return replace(found, samples=drawn.maps.astype(np.uint8), areas=drawn.areas, guarantee=refiner.guarantee)
+    drawn = draw(model, decoder, max_maps, seed=settings.seed, progress=progress)
+    return replace(
+        _decoding(scene, settings, drawn.result),
+        samples=drawn.maps.astype(np.uint8),
+        areas=drawn.areas,
+        guarantee=adjusted(scene, settings.smoothing, settings.temperature).guarantee,
+        coupled=model.potentials.pairwise.coupled,
+    )
 
 
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:
     probability = None if result.probability is None else result.probability.astype(np.float32, copy=False)
     labels = result.labels.astype(np.uint8)
-    return Decoding(scene, settings, labels, probability, str(result.status), result.seconds, score=float(result.score))
+    return Decoding(scene, settings, labels, probability, str(result.status), score=float(result.score))

@@ -22,21 +22,21 @@ class SyntheticScene:
     image: np.ndarray  # (H, W, 3) uint8
     truth: np.ndarray  # (H, W)
     logits: np.ndarray  # (H / 8, W / 8, K) float32
-    colours: dict[str, str]  # name of a label: its colour
+    names: tuple[str, ...]  # of the labels
 
 
 def synthetic_scene(name: str) -> SyntheticScene:
     """Return one of ``EXAMPLES``; every call returns the same scene.
 
     >>> scene = synthetic_scene("cells")
-    >>> scene.image.shape, scene.logits.shape, list(scene.colours)
-    ((288, 384, 3), (36, 48, 3), ['ground', 'cell', 'nucleus'])
+    >>> scene.image.shape, scene.logits.shape, scene.names
+    ((288, 384, 3), (36, 48, 3), ('ground', 'cell', 'nucleus'))
     """
-    title, make, colours = EXAMPLES[name]
+    title, make, names = EXAMPLES[name]
     rng = np.random.default_rng(list(name.encode()))
     image, truth = make(rng)
     pixels = (255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return SyntheticScene(title, pixels, truth, _coarse(rng, truth, len(colours)), colours)
+    return SyntheticScene(title, pixels, truth, _coarse(rng, truth, len(names)), names)
 
 
 def _islands(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -44,15 +44,15 @@ def _islands(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     rows, columns = np.mgrid[:HEIGHT, :WIDTH] / np.array([HEIGHT, WIDTH]).reshape(2, 1, 1)  # in [0, 1]
     height = _clouds(rng, 3.2, 6) - 0.9 * np.hypot(rows - 0.5, columns - 0.52) + 0.36
     wet = _clouds(rng, 4.0, 5)
-    truth = np.digitize(height, [0.0, 0.05, 0.40])  # sea, sand, meadow, rock
-    truth = np.where((truth == 2) & (wet > 0.12), 4, truth)
+    truth = np.array([0, 1, 5, 4])[np.digitize(height, [0.0, 0.05, 0.40])]  # sea, sand, meadow, rock
+    truth = np.where((truth == 5) & (wet > 0.12), 2, truth)
     road = np.abs(rows - 0.56 - 0.12 * np.sin(5.5 * columns + 0.6) - 0.1 * _clouds(rng, 2.0, 2)) < 0.011
-    truth = np.where(road & np.isin(truth, (1, 2, 4)), 5, truth)
-    base = np.array([[31, 78, 107], [214, 196, 152], [142, 160, 92], [139, 131, 122], [62, 92, 58], [196, 188, 178]])
+    truth = np.where(road & np.isin(truth, (1, 2, 5)), 3, truth)
+    base = np.array([[31, 78, 107], [214, 196, 152], [62, 92, 58], [196, 188, 178], [139, 131, 122], [142, 160, 92]])
     image = base[truth] / 255
     slope = np.gradient(height * 20, axis=1) - np.gradient(height * 20, axis=0)
     shade = np.where(truth == 0, 1 + 0.55 * np.clip(height, -0.6, 0), 1 + np.clip(1.1 * slope, -0.38, 0.38))
-    leaves = np.where(truth == 4, 0.16, 0.05)[..., None] * rng.normal(size=(HEIGHT, WIDTH, 1))
+    leaves = np.where(truth == 2, 0.16, 0.05)[..., None] * rng.normal(size=(HEIGHT, WIDTH, 1))
     shallow = np.exp(np.minimum(height, 0) * 16)[..., None] * np.array([0.12, 0.26, 0.22])
     image = image * shade[..., None] * (1 + leaves) + np.where(truth == 0, 1, 0)[..., None] * shallow
     return image + 0.018 * rng.normal(size=image.shape), truth
@@ -82,19 +82,8 @@ def _cells(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 EXAMPLES = {
-    "islands": (
-        "Islands",
-        _islands,
-        {
-            "sea": "#3f7fbf",
-            "sand": "#ecc35c",
-            "meadow": "#9cc45c",
-            "rock": "#b07f6e",
-            "forest": "#2c7a5a",
-            "road": "#d9573f",
-        },
-    ),
-    "cells": ("Cells", _cells, {"ground": "#7d9cc0", "cell": "#f0a65b", "nucleus": "#8c3b86"}),
+    "islands": ("Islands", _islands, ("sea", "sand", "forest", "road", "rock", "meadow")),
+    "cells": ("Cells", _cells, ("ground", "cell", "nucleus")),
 }
 
 

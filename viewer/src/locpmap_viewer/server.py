@@ -35,6 +35,7 @@ def view(
 
     Args:
         folder (Path, default None): Folder of images with logits of the same name, shown in addition to the examples.
+            ``NAME.truth.png`` holds the true labels of NAME (255: unknown), ``names.txt`` one label name per line.
         model (Path, default None): File of ``Refiner.save``, for the folder and for uploads; the default is the bundled
             refiner.  If it has a guarantee, intervals of areas are guaranteed.
         port (int, default 0): Port on the loopback address; 0 selects a free port.

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from locpmap.errors import InputError
 from locpmap.refining import Refiner
-from locpmap_viewer.decoding import Decoding, Settings, decode
+from locpmap_viewer.decoding import MAX_SECONDS, Decoding, Settings, decode
 from locpmap_viewer.examples import EXAMPLES
-from locpmap_viewer.scenes import Scene, example_scene, pairs, read_scene
+from locpmap_viewer.scenes import Files, Scene, example_scene, pairs, read_scene
 
 MAX_UPLOADS = 4
 MAX_SCENES = 4  # scenes of the folder and examples in memory
 CACHE_BYTES = 1 << 30  # memory for results; the newest is always cached
+FEW = 8  # samples: fewer do not tell how long many will take
 
 
 class Superseded(Exception):
@@ -37,6 +40,47 @@ class Listed(NamedTuple):
     source: str  # "example", "folder" or "upload"
 
 
+class Progress(NamedTuple):
+    """Progress of a run, for the page."""
+
+    done: int
+    total: int
+    seconds: float  # since the run began
+    left: float | None  # estimated remaining seconds
+    bound: bool  # whether the decoder may converge sooner
+    first: bool  # whether the decoder has not run before, so that its kernels may have to be compiled
+
+
+@dataclass
+class _Run:
+    """A run of a decoder, with what earlier runs and its reports tell about its duration."""
+
+    settings: Settings
+    began: float
+    usual: float | None  # seconds that it takes, from an earlier run on the same scene
+    first: bool
+    reports: list[tuple[int, float]] = field(default_factory=list)  # (done, seconds since the beginning)
+    total: int = 1
+
+    def report(self, done: int, total: int) -> None:
+        """Record progress."""
+        self.total = total
+        self.reports.append((done, time.monotonic() - self.began))
+
+    def progress(self) -> Progress:
+        """Return the progress; a decoder that may converge early usually takes as long as in its last run."""
+        seconds, sampling = time.monotonic() - self.began, self.settings.method == "locpmap"
+        whole, bound, done = self.usual, False, 0
+        if self.reports:
+            done, last = self.reports[-1]
+            if whole is None or sampling or seconds > whole:
+                early, since = self.reports[0] if len(self.reports) > 1 else (0, 0.0)  # later reports exclude the model
+                whole, bound = last + (self.total - done) * (last - since) / max(1, done - early), not sampling
+                whole = min(whole, MAX_SECONDS) if bound else whole
+        left = None if whole is None else max(0.0, whole - seconds)
+        return Progress(done, self.total, seconds, left, bound, self.first)
+
+
 class Session:
     """State for one user with any number of pages.  One decoder runs at a time; a new request stops the page's run."""
 
@@ -49,7 +93,9 @@ class Session:
         self._running = threading.Lock()
         self._state = threading.Lock()
         self._requests: dict[str, int] = {}  # page: number of its newest request
-        self._progress: dict[str, tuple[int, int]] = {}
+        self._runs: dict[str, _Run] = {}  # page: its current run
+        self._paces: dict[tuple[str, str, str], float] = {}  # scene, method and blocks: seconds, of LocPMAP per sample
+        self._ran: set[tuple[str, str]] = set()  # methods and blocks with compiled kernels
         self._n_uploads = 0
         self._closed = False
 
@@ -74,32 +120,50 @@ class Session:
         """Return a scene; files are read on first use, and again after they have changed."""
         return self._found(id)[1]
 
-    def decode(self, id: str, settings: Settings, page: str) -> tuple[str, Decoding]:
-        """Return the key of the result in the cache, and the result."""
+    def decode(
+        self, id: str, settings: Settings, page: str, gone: threading.Event | None = None
+    ) -> tuple[str, Decoding]:
+        """Return the key of the result in the cache, and the result.  ``gone`` is set when the page was closed."""
         settings = settings.relevant
         with self._state:
             self._requests[page] = request = self._requests.get(page, 0) + 1
 
-        def report(done: int, total: int) -> None:
-            if self._closed or self._requests[page] != request:
+        def check() -> None:
+            if self._closed or (gone is not None and gone.is_set()) or self._requests[page] != request:
                 raise Superseded
-            self._progress[page] = done, total
 
-        with self._running:
-            try:
-                report(0, 1)
-                version, scene = self._found(id)
-                key = hashlib.sha256(f"{version} {settings}".encode()).hexdigest()[:24]
-                if key not in self._decodings:
-                    self._cache(key, decode(scene, settings, report))
-                return key, self.decoding(key)
-            finally:
-                self._progress.pop(page, None)
+        while not self._running.acquire(timeout=0.05):
+            check()
+        try:
+            check()
+            version, scene = self._found(id)
+            key = hashlib.sha256(f"{version} {settings}".encode()).hexdigest()[:24]
+            if key not in self._decodings:
+                self._cache(key, self._run(version, scene, settings, page, check))
+            return key, self.decoding(key)
+        finally:
+            self._running.release()
 
-    def abandon(self, page: str) -> None:
-        """Stop the run of a closed page."""
-        with self._state:
-            self._requests[page] = self._requests.get(page, 0) + 1
+    def _run(self, version: str, scene: Scene, settings: Settings, page: str, check: Callable[[], None]) -> Decoding:
+        kernel, n = (settings.method, settings.blocks), settings.n_samples if settings.method == "locpmap" else 1
+        pace = self._paces.get((version, *kernel))
+        self._runs[page] = run = _Run(
+            settings, time.monotonic(), None if pace is None else pace * n, kernel not in self._ran
+        )
+
+        def report(done: int, total: int) -> None:
+            check()
+            run.report(done, total)
+
+        try:
+            found = decode(scene, settings, report)
+        finally:
+            del self._runs[page]
+        if n > FEW or settings.method != "locpmap":
+            compiling = run.reports[0][1] if run.first and run.reports else 0.0  # at most
+            self._paces[version, *kernel] = (found.seconds - compiling) / n
+        self._ran.add(kernel)
+        return found
 
     def close(self) -> None:
         """Stop the current run at its next progress report."""
@@ -113,9 +177,10 @@ class Session:
             self._decodings.move_to_end(key)
             return self._decodings[key]
 
-    def progress(self, page: str) -> tuple[int, int] | None:
-        """Return the progress (done, total) of the page's run, or None."""
-        return self._progress.get(page)
+    def progress(self, page: str) -> Progress | None:
+        """Return the progress of the page's run, or None."""
+        run = self._runs.get(page)
+        return None if run is None else run.progress()
 
     def _found(self, id: str) -> tuple[str, Scene]:
         """Return the scene with a version that changes with its files.  Ids are never used as paths."""
@@ -126,8 +191,8 @@ class Session:
         if kind == "example" and name in EXAMPLES:
             version, make = id, partial(example_scene, name)
         elif kind == "folder" and name in (found := self._pairs()):
-            dates = [path.stat().st_mtime_ns for path in found[name]]
-            version, make = f"{id} {dates}", partial(read_scene, name, *found[name], refiner=self.refiner)
+            files = found[name]
+            version, make = f"{id} {files.dates}", partial(read_scene, name, files, refiner=self.refiner)
         else:
             raise NotFoundError(f"There is no scene {id[:80]!r}, or no longer.")
         with self._state:
@@ -144,7 +209,7 @@ class Session:
             while len(self._decodings) > 1 and sum(each.nbytes for each in self._decodings.values()) > CACHE_BYTES:
                 self._decodings.popitem(last=False)
 
-    def _pairs(self) -> dict[str, tuple[Path, Path]]:
+    def _pairs(self) -> dict[str, Files]:
         """Return the pairs of the folder; none if it cannot be read."""
         try:
             return {} if self._folder is None else pairs(self._folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy import special
 from locpmap import metrics
 from locpmap.errors import InputError
 from locpmap.refining import interval_of
-from locpmap_viewer.colours import hexadecimal
+from locpmap_viewer.colours import VOID, hexadecimal
 from locpmap_viewer.decoding import METHODS, Decoding
 from locpmap_viewer.scenes import Scene
 
@@ -37,7 +38,8 @@ def summary(result: Decoding) -> dict[str, Any]:
 
     ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
     central 90 % interval, or of the guaranteed one if the refiner has a guarantee.  Without samples it has only the
-    number of pixels.  ``changed`` is the fraction of pixels whose label differs from the network's.
+    number of pixels.  ``present`` is true for the labels of at least one pixel.  ``changed`` is the fraction of pixels
+    whose label differs from the network's.
     """
     counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
     areas, guaranteed = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts], False
@@ -55,7 +57,9 @@ def summary(result: Decoding) -> dict[str, Any]:
         "n_samples": 0 if result.areas is None else result.areas.n_samples,
         "n_stored": 0 if result.samples is None else len(result.samples),
         "areas": areas,
+        "present": (counts > 0).tolist(),
         "guaranteed": guaranteed,
+        "coupled": result.coupled,
         "changed": float((result.labels != result.scene.network_labels).mean()),
         "quality": _quality(result),
     }
@@ -67,7 +71,7 @@ def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
     if not (0 <= x < width and 0 <= y < height):
         raise InputError(f"The pixel ({x}, {y}) is outside the image of {width}×{height}.")
     probability = None if result.probability is None else result.probability[y, x].tolist()
-    truth = None if result.scene.truth is None else int(result.scene.truth[y, x])
+    truth = VOID if result.scene.truth is None else int(result.scene.truth[y, x])
     network = special.softmax(result.scene.logits[y, x]).tolist()
     return {
         "x": x,
@@ -75,8 +79,22 @@ def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
         "label": int(result.labels[y, x]),
         "probability": probability,
         "network": network,
-        "truth": truth,
+        "truth": None if truth == VOID else truth,
     }
+
+
+def differing(result: Decoding, others: Sequence[Decoding], truth: bool) -> np.ndarray:
+    """Return where the label (H, W) differs from that of another result, or from the true label if ``truth``."""
+    if any(other.scene is not result.scene for other in others):
+        raise InputError("The results are of different scenes, expected results of one scene.")
+    differs = np.zeros(result.scene.shape, bool)
+    for other in others:
+        differs |= result.labels != other.labels
+    if truth:
+        if result.scene.truth is None:
+            raise InputError("The true labels of this scene are unknown.")
+        differs |= (result.labels != result.scene.truth) & (result.scene.truth != VOID)
+    return differs
 
 
 def _quality(result: Decoding) -> dict[str, float] | None:
@@ -85,9 +103,9 @@ def _quality(result: Decoding) -> dict[str, float] | None:
     if truth is None:
         return None
     quality = {
-        "accuracy": metrics.accuracy(result.labels, truth),
-        "iou": float(np.nanmean(metrics.intersection_over_union(result.labels, truth, n_labels))),
+        "accuracy": metrics.accuracy(result.labels, truth, ignore_label=VOID),
+        "iou": float(np.nanmean(metrics.intersection_over_union(result.labels, truth, n_labels, ignore_label=VOID))),
     }
     if result.probability is not None:
-        quality["nll"] = metrics.negative_log_likelihood(result.probability, truth)
+        quality["nll"] = metrics.negative_log_likelihood(result.probability, truth, ignore_label=VOID)
     return quality

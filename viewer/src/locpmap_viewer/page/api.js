@@ -14,7 +14,7 @@ async function call(path, options = {}) {
   let answer;
   try {
     answer = await fetch(path, { ...options, headers: { ...options.headers, "X-Locpmap-Token": token } });
-  } catch (error) {
+  } catch {
     throw new Refusal("The viewer does not respond. Is `locpmap view` still running?", 0);
   }
   if (!answer.ok) {
@@ -34,9 +34,16 @@ export const layer = async (key, choice) => (await call(`/api/decodings/${key}/l
 export const pixel = async (key, x, y) => (await call(`/api/decodings/${key}/pixel?${query({ x, y })}`)).json();
 export const probability = async (key) => (await call(`/api/decodings/${key}/probability`)).blob();
 
-export async function decode(order) {
+export async function decode(order, signal) {
   const body = JSON.stringify({ ...order, page });
-  return (await call("/api/decode", { method: "POST", body, headers: { "Content-Type": "application/json" } })).json();
+  return (await call("/api/decode", { method: "POST", body, signal, headers: { "Content-Type": "application/json" } })).json();
+}
+
+// Where a result differs from others, or from the true labels: a picture, and the fraction of the pixels.
+export async function difference(key, others, truth) {
+  const choice = new URLSearchParams([...others.map((other) => ["other", other]), ["truth", truth]]);
+  const answer = await call(`/api/decodings/${key}/difference?${choice}`);
+  return { blob: await answer.blob(), fraction: Number(answer.headers.get("X-Locpmap-Fraction")) };
 }
 
 export async function upload(imageFile, logitsFile, layout) {

@@ -5,43 +5,61 @@ export const text = (value) => {
   holder.textContent = value;
   return holder.innerHTML;
 };
-export const percent = (fraction, digits = 1) => `${(100 * fraction).toFixed(digits)} %`;
-const MAX_ROWS = 12;
+export const percent = (fraction, digits = 1) => `${(100 * fraction).toFixed(digits)}\u00a0%`;
+const MAX_ROWS = 8;
 
 // Bars of the most probable labels, with a tick at the network's probability.
 export function showPixel(root, labels, found) {
   const bars = found.probability ?? labels.map((_, k) => Number(k === found.label));
-  const order = bars.map((p, k) => k);
-  if (order.length > MAX_ROWS) order.sort((a, b) => Math.max(bars[b], found.network[b]) - Math.max(bars[a], found.network[a]));
+  const order = bars.map((_, k) => k).sort((a, b) => bars[b] - bars[a] || found.network[b] - found.network[a]);
   const rows = order.slice(0, MAX_ROWS).map((k) => `
     <div class="bar${k === found.label ? " chosen" : ""}">
       <span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
       <span class="track"><i data-colour="${labels[k].colour}" data-width="${100 * bars[k]}"></i><u data-left="${100 * found.network[k]}"></u></span>
       <span class="number">${percent(bars[k], bars[k] > 0 && bars[k] < 0.01 ? 2 : 1)}</span>
     </div>`);
+  const others = order.slice(MAX_ROWS);
+  const rest = others.length ? ` · ${others.length} more labels: ${percent(others.reduce((sum, k) => sum + bars[k], 0))}` : "";
   const truth = found.truth == null ? "" : ` · true label: ${text(labels[found.truth].name)}`;
-  root.innerHTML = `${rows.join("")}<p class="key"><u></u>network${truth}</p>`;
+  root.innerHTML = `${rows.join("")}<p class="key"><u></u>network${rest}${truth}</p>`;
   paint(root);
 }
 
-// Mean area of each label ± standard deviation, with a bar for its 90 % interval.
-export function showAreas(root, labels, areas, pixels, guaranteed, choose) {
-  const most = Math.max(...areas.map((area) => area.high ?? area.mean), 1);
-  root.replaceChildren(...areas.map((area, k) => {
-    const row = document.createElement("button");
-    const spread = area.std == null ? "" : ` <em>± ${((100 * area.std) / pixels).toFixed(2)}</em>`;
-    const line = area.low == null ? "" : `<u data-left="${(100 * area.low) / most}" data-width="${(100 * (area.high - area.low)) / most}" data-ink="${labels[k].colour}"></u>`;
-    row.className = "area";
-    row.type = "button";
-    row.title = area.low == null ? `${Math.round(area.mean)} pixels` :
+// The least of 1, 2 or 5 times a power of ten that is at least x.
+function ceiling(x) {
+  const power = 10 ** Math.floor(Math.log10(x));
+  return power * ([1, 2, 5].find((factor) => factor * power >= x * (1 - 1e-9)) ?? 10);
+}
+
+// Mean area of each label ± standard deviation, largest first, with a bar for its 90 % interval.  All bars have one
+// scale.  Labels that no pixel has are folded.
+export function showAreas(root, folded, labels, { areas, present, guaranteed }, pixels, choose) {
+  const share = (number) => (100 * number) / pixels; // in percent of the image
+  const end = Math.min(100, ceiling(Math.max(...areas.map((area) => share(area.high ?? area.mean)))));
+  const row = (k) => {
+    const [area, button] = [areas[k], document.createElement("button")];
+    const spread = area.std == null ? "" : ` <em>± ${share(area.std).toFixed(2)}</em>`;
+    const line = area.low == null ? "" : `<u data-left="${(100 * share(area.low)) / end}" data-width="${(100 * share(area.high - area.low)) / end}" data-ink="${labels[k].colour}"></u>`;
+    button.className = "area";
+    button.type = "button";
+    button.title = area.low == null ? `${Math.round(area.mean)} pixels` :
       `${Math.round(area.mean)} pixels, ${guaranteed ? "guaranteed " : ""}90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
-    row.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
-      <span class="number">${((100 * area.mean) / pixels).toFixed(2)}${spread} %</span>
-      <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * area.mean) / most}"></i>${line}</span>`;
-    row.addEventListener("click", () => choose(k));
-    return row;
-  }));
-  paint(root);
+    button.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
+      <span class="number">${share(area.mean).toFixed(2)}${spread} %</span>
+      <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * share(area.mean)) / end}"></i>${line}</span>`;
+    button.addEventListener("click", () => choose(k));
+    return button;
+  };
+  const order = areas.map((_, k) => k).sort((a, b) => areas[b].mean - areas[a].mean);
+  const absent = order.filter((k) => !present[k]);
+  const scale = document.createElement("p");
+  scale.className = "scale";
+  scale.innerHTML = `<span>0</span><span>${+end.toPrecision(2)} %</span>`;
+  root.replaceChildren(...order.filter((k) => present[k]).map(row), scale);
+  folded.hidden = !absent.length;
+  folded.querySelector("summary").textContent = absent.length === 1 ? "1 label has no pixel" : `${absent.length} labels have no pixel`;
+  folded.querySelector("div").replaceChildren(...absent.map(row));
+  for (const each of [root, folded]) paint(each);
 }
 
 export function showQuality(card, table, results) {

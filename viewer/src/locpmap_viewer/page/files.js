@@ -72,9 +72,21 @@ export async function savePicture(panels, opacity, name) {
     const [x, y] = [(n % across) * wide + (many ? GAP : 0), Math.floor(n / across) * high + (many ? GAP : 0)];
     pen.globalAlpha = 1;
     pen.drawImage(figure.querySelector(".photo"), x, y, width, height);
-    const overlay = figure.querySelector(".overlay");
     pen.globalAlpha = Number(opacity);
+    const [overlay, before] = [figure.querySelector(".overlay"), figure.querySelector(".before")];
     if (!overlay.hidden) pen.drawImage(overlay, x, y, width, height);
+    if (!before.hidden) {
+      const cut = Math.round((width * (panels.divided - panels.view.x)) / panels.view.zoom / 100);
+      pen.save();
+      pen.beginPath();
+      pen.rect(x, y, cut, height);
+      pen.clip();
+      pen.globalAlpha = 1;
+      pen.drawImage(figure.querySelector(".photo"), x, y, width, height);
+      pen.globalAlpha = Number(opacity);
+      pen.drawImage(before, x, y, width, height);
+      pen.restore();
+    }
     pen.globalAlpha = 1;
     if (!many) return;
     pen.fillStyle = style.color;

@@ -1,6 +1,8 @@
-// Panels: a photograph, an overlay and a probe (the selected pixel).  All panels share zoom, pan and probe.
+// Panels: a photograph, an overlay and a probe (the selected pixel).  All panels share zoom, pan and probe.  A single
+// panel can show a second overlay on the left of a divider.
 
 const MAX_ZOOM = 16;
+const NARROW = matchMedia("(max-width: 760px)"); // as in style.css
 
 export class Panels {
   // `onProbe(x, y)` is called with the pixel that the pointer or the arrow keys select.
@@ -11,6 +13,7 @@ export class Panels {
     this.size = { width: 1, height: 1 };
     this.at = null;
     this.view = { zoom: 1, x: 0, y: 0 }; // x and y: percent of a panel's size
+    this.divide(50);
     new ResizeObserver(() => this.fit()).observe(root);
     addEventListener("resize", () => this.fit());
   }
@@ -33,12 +36,15 @@ export class Panels {
     figure.dataset.method = name;
     figure.innerHTML = `<div class="frame stale" tabindex="0" role="application"><div class="canvas">
       <img class="photo" alt="" draggable="false"><img class="overlay" alt="" draggable="false" hidden>
-      <div class="probe" hidden></div></div><p class="none" hidden></p></div><figcaption hidden></figcaption>`;
+      <img class="before" alt="" draggable="false" hidden><div class="probe" hidden></div></div><p class="none" hidden></p>
+      <div class="divider" role="slider" tabindex="0" aria-label="Divider between network and refined" aria-valuemin="0" aria-valuemax="100" hidden>
+      <span>Network</span><span>Refined</span></div></div><figcaption hidden></figcaption>`;
     const frame = figure.querySelector(".frame");
     frame.setAttribute("aria-label", "Image: arrow keys move the probed pixel, plus and minus zoom");
     figure.querySelector(".photo").src = this.photo;
     figure.querySelector(".canvas").style.aspectRatio = `${this.size.width} / ${this.size.height}`;
     this.#listen(frame);
+    this.#listenToDivider(frame, figure.querySelector(".divider"));
     this.root.append(figure);
     return figure;
   }
@@ -55,6 +61,25 @@ export class Panels {
     figure.querySelector(".frame").classList.remove("stale");
   }
 
+  // Show the source on the left of the divider, and name the right side; null removes the divider.
+  before(name, source, right) {
+    const figure = this.figures.get(name);
+    if (!figure) return;
+    figure.querySelector(".divider span:last-child").textContent = right;
+    const image = figure.querySelector(".before");
+    if (source) image.src = source;
+    image.hidden = figure.querySelector(".divider").hidden = !source;
+    figure.classList.toggle("wiping", Boolean(source));
+    this.divide(this.divided);
+  }
+
+  // Move the divider; `at` is in percent of the frame's width.
+  divide(at) {
+    this.divided = Math.max(0, Math.min(100, at));
+    this.root.style.setProperty("--wipe", this.divided);
+    for (const divider of this.root.querySelectorAll(".divider")) divider.setAttribute("aria-valuenow", Math.round(this.divided));
+  }
+
   stale() {
     for (const figure of this.figures.values()) figure.querySelector(".frame").classList.add("stale");
   }
@@ -68,7 +93,8 @@ export class Panels {
   fit() {
     const single = this.root.classList.contains("many") ? null : this.root.querySelector("figure");
     if (!single) return;
-    const height = Math.max(260, innerHeight - this.root.getBoundingClientRect().top - scrollY - 64);
+    const room = NARROW.matches ? innerHeight / 2 : innerHeight - this.root.getBoundingClientRect().top - scrollY - 64;
+    const height = Math.max(260, room);
     single.style.width = `${Math.min(this.root.clientWidth, (height * this.size.width) / this.size.height)}px`;
   }
 
@@ -103,6 +129,29 @@ export class Panels {
     const zoom = Math.max(1, Math.min(MAX_ZOOM, this.view.zoom * factor));
     const ratio = zoom / this.view.zoom;
     this.setView(zoom, px - (px - this.view.x) * ratio, py - (py - this.view.y) * ratio);
+  }
+
+  #listenToDivider(frame, divider) {
+    const follow = (event) => {
+      const box = frame.getBoundingClientRect();
+      this.divide((100 * (event.clientX - box.left)) / box.width);
+    };
+    divider.addEventListener("pointerdown", (event) => {
+      divider.setPointerCapture(event.pointerId);
+      event.stopPropagation(); // do not move the picture
+    });
+    divider.addEventListener("pointermove", (event) => {
+      event.stopPropagation();
+      if (divider.hasPointerCapture(event.pointerId)) follow(event);
+    });
+    divider.addEventListener("keydown", (event) => {
+      const step = event.shiftKey ? 10 : 2;
+      const to = { ArrowLeft: this.divided - step, ArrowRight: this.divided + step, Home: 0, End: 100 }[event.key];
+      if (to === undefined) return;
+      this.divide(to);
+      event.preventDefault();
+      event.stopPropagation(); // do not move the probe
+    });
   }
 
   #listen(frame) {

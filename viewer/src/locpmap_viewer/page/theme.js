@@ -5,9 +5,13 @@ const NAME = "locpmap-theme";
 export function listenForTheme(button) {
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  root.dataset.theme = stored() ?? system;
+  const show = (theme) => {
+    root.dataset.theme = theme;
+    button.textContent = theme === "dark" ? "Light theme" : "Dark theme";
+  };
+  show(stored() ?? system);
   button.addEventListener("click", () => {
-    root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+    show(root.dataset.theme === "dark" ? "light" : "dark");
     store(root.dataset.theme);
   });
 }
