@@ -23,6 +23,7 @@ SUMMARIES = {
     "predict": "Label the inputs in folders with a fitted CRF.",
     "infer": "Decode a model in UAI format and print the score of its labels.",
     "methods": "List the decoders, or describe one decoder and its options.",
+    "compile": "Compile the most used kernels now instead of in the first calls.",
     "doctor": 'Print versions, backends, devices and the choice of "auto".',
     "reproduce": "Run one of the paper's experiments and write a report.",
     "report": "Write the report of recorded runs.",
