@@ -81,7 +81,7 @@ def test_one_folder_is_matched_as_by_the_viewer(folder: Path, tmp_path: Path) ->
         os.symlink(tmp_path / name, folder / name)
     (folder / "a.npz").write_bytes((folder / "b.npz").read_bytes())
     found, unused = find_pairs(folder)
-    assert scenes.pairs(folder) == found
+    assert {name: (files.image, files.scores) for name, files in scenes.pairs(folder).items()} == found
     assert found["a"] == (folder / "a.png", folder / "a.npy")
     left_out = ["a.npz", "alone.npy", "lonely.png", "outside.npy", "outside.png"]
     assert [path.name for path in unused] == left_out

@@ -21,6 +21,7 @@ def read_names(path: PathLike) -> tuple[str, ...]:
 
     Example:
         >>> import tempfile
+        >>> from locpmap.formats import read_names
         >>> with tempfile.NamedTemporaryFile("w") as file:
         ...     _ = file.write("sky\ntree\n")
         ...     file.flush()

@@ -30,6 +30,8 @@ def find_pairs(folder: Path) -> Pairs:
 
     Example:
         >>> import tempfile
+        >>> from pathlib import Path
+        >>> from locpmap.formats import find_pairs
         >>> folder = Path(tempfile.mkdtemp())
         >>> for name in ("cat.jpg", "cat.npy", "dog.png", "notes.txt"):
         ...     (folder / name).touch()
