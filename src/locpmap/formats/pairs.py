@@ -32,10 +32,10 @@ def find_pairs(folder: Path) -> Pairs:
         >>> import tempfile
         >>> from pathlib import Path
         >>> from locpmap.formats import find_pairs
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> for name in ("cat.jpg", "cat.npy", "dog.png", "notes.txt"):
-        ...     (folder / name).touch()
-        >>> pairs = find_pairs(folder)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     for name in ("cat.jpg", "cat.npy", "dog.png", "notes.txt"):
+        ...         Path(folder, name).touch()
+        ...     pairs = find_pairs(Path(folder))
         >>> list(pairs.found), [path.name for path in pairs.unused]
         (['cat'], ['dog.png'])
     """
