@@ -51,7 +51,7 @@ def fit_refiner(
         float,
         typer.Option(
             metavar="FRACTION",
-            help="Fraction of the images, at least 9, set aside to guarantee the intervals of areas.",
+            help="Fraction of the images to set aside, to guarantee intervals of areas: at least 9 images (0.3 of 30).",
         ),
     ] = 0.0,
     layout: Annotated[
@@ -64,8 +64,8 @@ def fit_refiner(
 ) -> None:
     """Fit a refiner to your network's logits and true labels.
 
-    Use images that the network was not trained on.  Images, logits and labels are matched by name, as for `locpmap
-    refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes a file
+    Use images, 20 or more, that the network was not trained on.  Images, logits and labels are matched by name, as for
+    `locpmap refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes a file
     for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then hold
     with 90 % probability.
     """

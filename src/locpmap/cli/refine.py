@@ -75,7 +75,7 @@ def refine(
         typer.Option(
             metavar="FILE",
             parser=path_of,
-            help="Text file with the name of a label per line.  Default: names.txt in a folder that holds both.",
+            help="Text file with the name of a label per line.  Default: names.txt in a folder of images and logits.",
         ),
     ] = None,
     model: Annotated[
@@ -93,7 +93,7 @@ def refine(
     stride: Annotated[
         float | None,
         typer.Option(
-            help="Pixels per score.  Default: image size / score size (1 for .zarr).  Set it if you resized the scores."
+            help="Image pixels per score, such as 8.  Default: image size / score size (1 for .zarr).  Set it if you resized the scores."
         ),
     ] = None,
     strength: Annotated[
@@ -114,7 +114,7 @@ def refine(
     ] = None,
     n_samples: Annotated[int, typer.Option(help="Number of label maps drawn for probabilities and areas.")] = 50,
     samples: Annotated[
-        int, typer.Option(min=0, max=MAX_MAPS, help="Number of sampled label maps to write, with the learned errors.")
+        int, typer.Option(min=0, max=MAX_MAPS, help="Number of sampled label maps to write; see also --n-samples.")
     ] = 0,
     decide: Annotated[
         str | None,
@@ -126,10 +126,13 @@ def refine(
     ] = None,
     abstain: Annotated[
         float | None,
-        typer.Option(help="With --decide: largest expected fraction of wrong labels; other pixels get no label."),
+        typer.Option(
+            help="With --decide: leave out the least certain pixels, so that at most this fraction of the rest is wrong."
+        ),
     ] = None,
     blocks: Annotated[
-        str, typer.Option(help="Blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16.")
+        str,
+        typer.Option(help="Advanced: blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16."),
     ] = "sites",
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
