@@ -65,8 +65,8 @@ def fit_refiner(
     """Fit a refiner to your network's logits and true labels.
 
     Use images, 20 or more, that the network was not trained on.  Images, logits and labels are matched by name, as for
-    `locpmap refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes a file
-    for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then hold
+    `locpmap refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes
+    a file for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then hold
     with 90 % probability.
     """
     from locpmap.cli.progress import ProgressBar

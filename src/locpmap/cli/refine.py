@@ -93,7 +93,8 @@ def refine(
     stride: Annotated[
         float | None,
         typer.Option(
-            help="Image pixels per score, such as 8.  Default: image size / score size (1 for .zarr).  Set it if you resized the scores."
+            help="Image pixels per score, such as 8.  Default: image size / score size (1 for .zarr).  Set it if you"
+            " resized the scores."
         ),
     ] = None,
     strength: Annotated[
@@ -127,7 +128,8 @@ def refine(
     abstain: Annotated[
         float | None,
         typer.Option(
-            help="With --decide: leave out the least certain pixels, so that at most this fraction of the rest is wrong."
+            help="With --decide: leave out the least certain pixels.  Of the rest, at most this fraction is expected to"
+            " be wrong."
         ),
     ] = None,
     blocks: Annotated[
