@@ -292,7 +292,7 @@ def test_result_equals_that_of_pydensecrf(form: str, normalization: str) -> None
         (lambda crf: crf.addPairwiseBilateral(1, 1, image()[:-1], 1), ("rgbim has shape", f"({H}, {W}, channels)")),
         (lambda crf: crf.addPairwiseBilateral(1, (1, 2), image(), 1), ("schan is (1, 2)", "3 of them")),
         (lambda crf: crf.addPairwiseEnergy(np.zeros((H * W, 2)), 1), ("features has shape", f"(d, {H * W})")),
-        (lambda crf: crf.addPairwiseEnergy(np.full((2, H * W), np.inf), 1), ("features holds", "infinity")),
+        (lambda crf: crf.addPairwiseEnergy(np.full((2, H * W), np.inf), 1), ("features holds", "expected smaller")),
         (lambda crf: crf.inference(-1), ("niter is -1",)),
         (lambda crf: dcrf.DenseCRF2D(W, H, K).inference(1), ("setUnaryEnergy",)),
         (lambda crf: unary_from_softmax(np.array([[0.5], [-0.1]])), ("sm holds a negative number",)),
@@ -346,3 +346,28 @@ ODD: Any = {"word": "word", "number": 9.5}
 def test_wrong_types_are_refused(call: Any, message: str) -> None:
     with pytest.raises((lp.InputError, lp.errors.InputTypeError), match=message):
         call(crf_with_unary())
+
+
+@pytest.mark.parametrize("features", [np.full((2, 4), 1e300), np.full((2, 4), 2e5), np.full((2, 4), np.nan)])
+def test_features_that_single_precision_does_not_resolve_are_refused(features: Any) -> None:
+    with pytest.raises(lp.InputError, match="features holds values outside"):
+        dcrf.DenseCRF(4, 3).addPairwiseEnergy(features, 1)
+
+
+def test_tiny_deviations_are_refused() -> None:
+    image = np.random.default_rng(0).integers(0, 255, (64, 64, 3)).astype(np.uint8)
+    with pytest.raises(lp.InputError, match="larger standard deviations"):
+        dcrf.DenseCRF2D(64, 64, 3).addPairwiseBilateral(sxy=1, srgb=1e-6, rgbim=image, compat=3)
+
+
+def test_infinite_energies() -> None:
+    crf, energies = dcrf.DenseCRF2D(2, 2, 3), np.zeros((3, 4))
+    energies[1, 2] = np.inf  # a forbidden label
+    crf.setUnaryEnergy(energies)
+    crf.addPairwiseGaussian(sxy=1, compat=1)
+    Q = crf.inference(3)
+    assert Q[1, 2] == 0
+    assert np.isfinite(crf.klDivergence(Q))
+    for bad in (np.inf, -np.inf):
+        with pytest.raises(lp.InputError, match="expected one that is finite"):
+            crf.setUnaryEnergy(np.full((3, 4), bad))

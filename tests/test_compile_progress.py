@@ -49,6 +49,8 @@ def test_remaining_time_follows_the_share_of_bytecode(monkeypatch: pytest.Monkey
     progress.begin(other)  # compiled again, for other types: no new progress
     progress.end(other)
     progress.end(kernel)
+    progress.begin(leaf)  # a later, quick one
+    progress.end(leaf)
     lines = [f"compiling kernels (once per machine), about {seconds} s left" for seconds in (14, 10, 10)]
     assert shown == [*lines, ""]
 

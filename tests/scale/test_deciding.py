@@ -82,6 +82,9 @@ def test_bad_folders_are_named(tmp_path: Path) -> None:
     chunk.write_bytes(chunk.read_bytes()[:40])
     with pytest.raises(InputError, match="damaged"):
         decide_tiled(path)
+    chunk.unlink()
+    with pytest.raises(InputError, match="damaged: a tile is missing"):
+        decide_tiled(path)
     group = zarr.open_group(path)
     group.attrs["locpmap"] = {**group.attrs["locpmap"], "finished": False}
     with pytest.raises(InputError, match="unfinished"):
@@ -93,3 +96,18 @@ def test_probabilities_are_needed(tmp_path: Path) -> None:
     lp.infer_tiled(scores(20, 20), 0.3, "icm", tile=20).write(path)
     with pytest.raises(InputError, match="holds no probability"):
         decide_tiled(path)
+
+
+def test_an_error_leaves_the_earlier_decision(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    before = decide_tiled(path).labels[:]
+
+    def stop(done: int, total: int) -> None:
+        if done == total:
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        decide_tiled(path, "dice", progress=stop)
+    assert not list(path.glob(".*.part"))
+    np.testing.assert_array_equal(zarr.open(path)["decided"][:], before)
+    assert zarr.open(path)["decided"].attrs["measure"] == "iou"

@@ -86,7 +86,19 @@ def test_bad_true_labels_are_refused(folder: Path) -> None:
 
     assert "cat.truth.png has shape (16, 12), expected (12, 16) like its image" in saved(TRUTH.T.copy())
     assert "contains the label 7, expected labels from 0 to 2, or 255 if unknown" in saved(np.full_like(TRUTH, 7))
+    assert "contains the label 3, expected labels from 0 to 2" in saved(np.where(TRUTH == 2, 3, TRUTH).astype(np.uint8))
     assert "holds only 255 (an unknown label), expected labels from 0 to 2" in saved(np.full_like(TRUTH, 255))
     assert "colour mode RGB, expected labels as grey or palette values" in saved(label_colours(3)[TRUTH % 3])
     (folder / "cat.truth.png").write_bytes(b"no picture")
     assert "cat.truth.png is damaged or of another format, expected an image in PNG format" in refusal(folder)
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside")
+    for name in ("names.txt", "cat.truth.png"):
+        (folder / name).rename(outside / name)
+        (folder / name).symlink_to(outside / name)
+    assert pairs(folder)["cat"].truth is None
+    assert pairs(folder)["cat"].names is None

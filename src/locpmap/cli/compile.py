@@ -2,9 +2,12 @@
 
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import active_children, get_context
 
 import typer
+
+from locpmap.errors import BackendError
 
 JOBS = ("refine", "infer 3 float32", "infer 3 float64", "infer 2 float32", "infer 2 float64")
 
@@ -19,13 +22,18 @@ def compile() -> None:
     from locpmap.kernels.threads import available_threads
 
     began = time.monotonic()
-    with (
-        ProgressBar("compiling") as bar,
-        ProcessPoolExecutor(min(len(JOBS), available_threads()), get_context("spawn")) as pool,
-    ):
-        for done, job in enumerate(as_completed([pool.submit(run, job) for job in JOBS])):
-            job.result()
-            bar.update(done + 1, len(JOBS))
+    with ProgressBar("compiling") as bar:
+        pool = ProcessPoolExecutor(min(len(JOBS), available_threads()), get_context("spawn"))
+        try:
+            for done, job in enumerate(as_completed([pool.submit(run, job) for job in JOBS])):
+                job.result()
+                bar.update(done + 1, len(JOBS))
+        except BrokenProcessPool:
+            raise BackendError("a process that compiles was ended, expected enough memory for one per core") from None
+        finally:
+            for process in active_children():  # they may be in the middle of a job if the command is interrupted
+                process.terminate()
+            pool.shutdown(cancel_futures=True)
     typer.echo(f"the kernels are compiled ({time.monotonic() - began:.0f} s)")
 
 

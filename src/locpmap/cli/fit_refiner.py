@@ -66,8 +66,8 @@ def fit_refiner(
 
     Use images, 20 or more, that the network was not trained on.  Images, logits and labels are matched by name, as for
     `locpmap refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes
-    a file for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then hold
-    with 90 % probability.
+    a file for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then
+    hold with 90 % probability.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.atomic import checked_target

@@ -41,6 +41,8 @@ class NormalizationType(IntEnum):
     NORMALIZE_SYMMETRIC = 3
 
 
+LARGEST_FEATURE = 1e5  # single precision does not resolve the lattice at much larger ones
+LARGEST_COST = 1e30
 CONST_KERNEL, DIAG_KERNEL, FULL_KERNEL = KernelType
 NO_NORMALIZATION, NORMALIZE_BEFORE, NORMALIZE_AFTER, NORMALIZE_SYMMETRIC = NormalizationType
 # The kernel's sums are raised to these powers and multiplied with the input and with the output of the filter.
@@ -70,7 +72,10 @@ class DenseCRF:
 
     def setUnaryEnergy(self, u: Any) -> None:
         """Set the unary energies ``-log p`` of shape (nlabels, n_pixels); pixels of an image are in row-major order."""
-        self._scores = -self._rows("u", u, np.inf)
+        energies = self._rows("u", u, np.inf)
+        if not (energies.min(1) < np.inf).all() or (energies == -np.inf).any():
+            raise InputError("u holds -infinity, or only infinite energies at a pixel, expected one that is finite")
+        self._scores = -energies
 
     def addPairwiseEnergy(
         self,
@@ -91,8 +96,11 @@ class DenseCRF:
         given, n = to_numpy(features, "features"), self._n_pixels
         if given.ndim != 2 or given.shape[1] != n or not len(given):
             raise InputError(f"features has shape {given.shape}, expected (d, {n})")
-        if not np.isfinite(given).all():
-            raise InputError("features holds NaN or infinity, expected finite numbers")
+        if not (np.abs(given) <= LARGEST_FEATURE).all():  # also for NaN
+            raise InputError(
+                f"features holds values outside ±{LARGEST_FEATURE:g} standard deviations, or NaN, expected smaller"
+                " ones: subtract the mean, or use larger standard deviations"
+            )
         if kernel not in tuple(KernelType):
             raise InputError(f"kernel is {kernel!r}, expected CONST_KERNEL, DIAG_KERNEL or FULL_KERNEL")
         if normalization not in tuple(NormalizationType):
@@ -109,7 +117,7 @@ class DenseCRF:
     def _table(self, compat: Any) -> Array:
         """Return the scores of labels (width,) or of label pairs (width, width)."""
         costs, n = to_numpy(compat, "compat").astype(np.float32), self._n_labels
-        if costs.shape not in ((), (n,), (n, n)) or not np.isfinite(costs).all():
+        if costs.shape not in ((), (n,), (n, n)) or not (np.abs(costs) <= LARGEST_COST).all():
             raise InputError(f"compat is {compat!r}, expected a number, or costs of shape ({n},) or ({n}, {n})")
         scores = np.full(n, costs) if costs.ndim == 0 else -costs if costs.ndim == 1 else -(costs + costs.T) / 2
         return np.pad(scores, (0, self._width - n))
@@ -141,7 +149,8 @@ class DenseCRF:
         """Return pydensecrf's divergence of probabilities Q (nlabels, n_pixels) from the model, up to a constant."""
         beliefs, n = self._rows("Q", Q, 0), self._n_labels
         gains = np.log(np.maximum(beliefs, 1e-20)) - self._local_scores(beliefs)
-        return float((beliefs[:, :n] * gains[:, :n]).sum(dtype=np.float64))
+        terms = np.multiply(beliefs, gains, out=np.zeros_like(gains), where=beliefs > 0)  # forbidden labels have none
+        return float(terms[:, :n].sum(dtype=np.float64))
 
     def _unary(self) -> Array:
         if self._scores is None:

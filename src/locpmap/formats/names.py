@@ -5,6 +5,7 @@ from locpmap.formats.atomic import PathLike, checked_path
 from locpmap.formats.readable import reading, size_of
 
 EXPECTED = "a text file with one label name per line"
+MAX_BYTES = 2**20
 
 
 def read_names(path: PathLike) -> tuple[str, ...]:
@@ -28,7 +29,8 @@ def read_names(path: PathLike) -> tuple[str, ...]:
         ...     read_names(file.name)
         ('sky', 'tree')
     """
-    size_of(path, EXPECTED)
+    if (size := size_of(path, EXPECTED)) > MAX_BYTES:
+        raise InputError(f"{path} has {size} bytes, expected {EXPECTED}, at most {MAX_BYTES} bytes")
     with reading(path, EXPECTED):
         content = checked_path(path).read_bytes()
     try:

@@ -13,7 +13,7 @@ WIDTH = 60  # of the line
 
 def on_terminal(text: str) -> None:
     """Replace the line on standard error, if that is a terminal or a notebook; an empty text clears it."""
-    with suppress(OSError, ValueError):  # a closed stream must not end the run
+    with suppress(Exception):  # a closed or unusual stream must not end the run
         if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
             sys.stderr.write(f"\r{text:{WIDTH}}" if text else f"\r{'':{WIDTH}}\r")
             sys.stderr.flush()

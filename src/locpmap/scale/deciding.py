@@ -70,9 +70,12 @@ def decide_tiled(
     def sites() -> Iterator[tuple[Tile, Sites]]:
         for block in blocks:
             try:
-                yield block, sites_of(probability[block.core.slices], labels[block.core.slices] >= 0)
+                p, y = probability[block.core.slices], labels[block.core.slices]
             except BAD_CHUNK:
                 raise InputError(f"{folder} is damaged: a chunk of its arrays cannot be read") from None
+            if (y == NO_LABEL).any() or not ((p >= 0) & (p <= 1)).all():
+                raise InputError(f"{folder} is damaged: a tile is missing, or holds values that are no probabilities")
+            yield block, sites_of(p, y >= 0)
             if progress is not None:
                 progress(next(done), 2 * len(blocks))
 
@@ -109,6 +112,10 @@ def _arrays_of(folder: Path) -> tuple[Any, Any]:
         raise InputError(f"{folder} holds an unfinished run, expected a finished one: call write() again")
     if missing := {"labels", "probability"} - names:
         raise InputError(f"{folder} holds no {' and no '.join(sorted(missing))}, expected labels and probability")
-    for name in ("labels", "probability"):
-        check_codecs(group[name], folder / name)
-    return group["labels"], group["probability"]
+    labels, probability = group["labels"], group["probability"]
+    for array in (labels, probability):
+        check_codecs(array, folder / array.basename)
+    if labels.ndim != 2 or probability.shape[:-1] != labels.shape:
+        came = f"labels and probability have shapes {labels.shape} and {probability.shape}"
+        raise InputError(f"{folder} is damaged: {came}, expected (H, W) and (H, W, L)")
+    return labels, probability
