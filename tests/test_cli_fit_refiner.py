@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from tests.command import Run
 
 import locpmap as lp
+from locpmap.cli.fit_refiner import _read as read_example
 
 N, SIDE = 12, 24
 VOID = 255
@@ -123,3 +125,13 @@ def test_files_in_place_of_folders_are_refused(data: Path, capsys: pytest.Captur
     image, logits = data / "images/00.png", data / "logits/00.npy"
     command = ["fit-refiner", image, logits, "--labels", data / "labels", "-o", data / "mine.safetensors"]
     Run(capsys, *command).check_refusal(f"IMAGES {image} is a file, expected a folder")
+
+
+def test_pixels_without_data_have_no_true_label(tmp_path: Path) -> None:
+    truth, masked = np.arange(6, dtype=np.uint8).reshape(2, 3), np.zeros((2, 3), bool)
+    masked[1, 2] = True
+    Image.fromarray(truth).save(tmp_path / "a.png")
+    content = SimpleNamespace(image=None, scores=None, masked=masked)
+    pair: Any = SimpleNamespace(read=lambda: content)
+    *_, true = read_example(pair, tmp_path / "a.png", VOID)
+    np.testing.assert_array_equal(true, np.where(masked, VOID, truth))

@@ -121,7 +121,7 @@ def refine(
         str | None,
         typer.Option(
             metavar="iou|dice|boundary_iou|accuracy",
-            help="Decide labels for the best expected value of a measure.",
+            help="Decide labels for the best expected value of a measure; fit a refiner first (fit-refiner).",
             show_default="most probable",
         ),
     ] = None,
