@@ -5,6 +5,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 
 from locpmap.kernels import compile_progress
 from locpmap.kernels.compile_progress import CompileProgress, called_by, on_terminal
@@ -77,7 +79,20 @@ def test_only_terminals_get_the_line(monkeypatch: pytest.MonkeyPatch, terminal: 
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("sys.__stderr__", stream)
     on_terminal("compiling")
     on_terminal("")
     assert stream.getvalue().strip() == ("compiling" if terminal else "")
     assert stream.getvalue().endswith("\r") == terminal
+
+
+def test_a_progress_bar_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    for name in ("sys.stderr", "sys.__stderr__"):
+        monkeypatch.setattr(name, terminal)
+    with Progress(console=Console(file=terminal, force_terminal=True), transient=True):
+        on_terminal("compiling")
+    assert "compiling" not in terminal.getvalue()
+    on_terminal("compiling")
+    assert "compiling" in terminal.getvalue()

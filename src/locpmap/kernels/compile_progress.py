@@ -12,9 +12,13 @@ WIDTH = 60  # of the line
 
 
 def on_terminal(text: str) -> None:
-    """Replace the line on standard error, if that is a terminal or a notebook; an empty text clears it."""
+    """Replace the line on standard error, if that is a terminal or a notebook; an empty text clears it.
+
+    A progress bar of rich replaces the stream while it is shown: lines of ours would fill the screen then.
+    """
     with suppress(Exception):  # a closed or unusual stream must not end the run
-        if sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules):
+        notebook = type(sys.stderr).__module__.startswith("ipykernel")
+        if notebook or (sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty()):
             sys.stderr.write(f"\r{text:{WIDTH}}" if text else f"\r{'':{WIDTH}}\r")
             sys.stderr.flush()
 
