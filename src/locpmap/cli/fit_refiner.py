@@ -14,7 +14,7 @@ import typer
 from locpmap.arrays import Array
 from locpmap.cli.fit import check_replaceable
 from locpmap.cli.folders import ENDINGS, files_by_stem, read_labels
-from locpmap.cli.refine_inputs import Pair, pairs_of, path_of
+from locpmap.cli.refine_inputs import LayoutOption, Pair, ScoresOption, pairs_of, path_of
 from locpmap.errors import InputError
 
 NO_LABEL = -1
@@ -54,10 +54,8 @@ def fit_refiner(
             help="Fraction of the images to set aside, to guarantee intervals of areas: at least 9 images (0.3 of 30).",
         ),
     ] = 0.0,
-    layout: Annotated[
-        str, typer.Option(metavar="auto|hwk|khw", help="Axes of the scores: labels last (hwk) or first (khw).")
-    ] = "auto",
-    scores: Annotated[str, typer.Option(metavar="auto|logits|probabilities", help="Kind of scores.")] = "auto",
+    layout: LayoutOption = "auto",
+    scores: ScoresOption = "auto",
     stride: Annotated[float | None, typer.Option(help="Pixels per score.  Default: image size / score size.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,

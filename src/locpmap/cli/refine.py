@@ -16,7 +16,16 @@ import typer
 from locpmap.cli.folders import check_folder
 from locpmap.cli.options import parse_choices
 from locpmap.cli.refine_deciding import Deciding, checksums_of
-from locpmap.cli.refine_inputs import Content, Pair, Settings, check_names, pairs_of, path_of
+from locpmap.cli.refine_inputs import (
+    Content,
+    LayoutOption,
+    Pair,
+    ScoresOption,
+    Settings,
+    check_names,
+    pairs_of,
+    path_of,
+)
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
 from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, Tiled, is_tiled, refine_tiled
@@ -86,10 +95,8 @@ def refine(
             help="File of `locpmap fit-refiner` or Refiner.save.  Default: the bundled refiner.",
         ),
     ] = None,
-    layout: Annotated[
-        str, typer.Option(metavar="auto|hwk|khw", help="Axes of the scores: labels last (hwk) or first (khw).")
-    ] = "auto",
-    scores: Annotated[str, typer.Option(metavar="auto|logits|probabilities", help="Kind of scores.")] = "auto",
+    layout: LayoutOption = "auto",
+    scores: ScoresOption = "auto",
     stride: Annotated[
         float | None,
         typer.Option(

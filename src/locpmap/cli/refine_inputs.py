@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import typer
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
 SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
 MAX_NAMED = 5  # unused files named in a message
+
+LayoutOption = Annotated[
+    str, typer.Option(metavar="auto|hwk|khw", help="Axes of the scores: labels last (hwk) or first (khw).")
+]
+ScoresOption = Annotated[str, typer.Option(metavar="auto|logits|probabilities", help="Kind of scores.")]
 
 
 @dataclass(frozen=True)
