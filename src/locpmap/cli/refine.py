@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 BAD_INPUT = 2
-NAMES = "names.txt"  # label names in a folder of images and logits, as for the viewer
 OF_THE_MODEL = "as saved with the model"
 Progress = Callable[[int, int], None]
 Summary = dict[str, Any]
@@ -189,6 +188,7 @@ def refine(
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.names import read_names
+    from locpmap.formats.pairs import NAMES_FILE
     from locpmap.refining import Refiner
 
     kept = None if keep is None else parse_choices("--keep", keep, tuple(FILES))
@@ -207,8 +207,8 @@ def refine(
         image, logits, output = image.resolve(), logits and logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
     deciding = Deciding.of(decide, abstain, pairs)
-    if names is None and logits is None and (image / NAMES).is_file():
-        names = image / NAMES
+    if names is None and logits is None and (image / NAMES_FILE).is_file():
+        names = image / NAMES_FILE
     named = None if names is None else read_names(names)
     if named is not None and len(pairs) > 1:  # one error instead of one per input
         check_names(named, settings.n_labels(pairs[0]))

@@ -5,7 +5,7 @@ from locpmap.formats.atomic import PathLike, checked_path, checked_target, write
 from locpmap.formats.images import read_image, read_label_map
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.formats.names import read_names
-from locpmap.formats.pairs import IMAGE_ENDINGS, SCORE_ENDINGS, find_pairs
+from locpmap.formats.pairs import IMAGE_ENDINGS, NAMES_FILE, SCORE_ENDINGS, TRUTH_ENDING, find_pairs
 from locpmap.formats.pictures import label_colours, label_outline
 from locpmap.formats.readable import naming, size_of
 from locpmap.formats.scores import read_scores
@@ -13,7 +13,9 @@ from locpmap.formats.uai import read_uai, write_uai
 
 __all__ = [
     "IMAGE_ENDINGS",
+    "NAMES_FILE",
     "SCORE_ENDINGS",
+    "TRUTH_ENDING",
     "PathLike",
     "checked_path",
     "checked_target",

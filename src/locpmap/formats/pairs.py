@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
 SCORE_ENDINGS = (".npy", ".npz", ".safetensors")
-TRUTH = ".truth.png"  # ending of true labels, which the viewer shows
+NAMES_FILE = "names.txt"  # names of the labels, in the same folder
+TRUTH_ENDING = ".truth.png"  # of true labels, which the viewer shows
 
 
 class Pairs(NamedTuple):
@@ -45,7 +46,7 @@ def find_pairs(folder: Path) -> Pairs:
         for path in sorted(folder.iterdir())
         if path.suffix.lower() in IMAGE_ENDINGS + SCORE_ENDINGS
         and not path.name.startswith(".")
-        and not path.name.endswith(TRUTH)
+        and not path.name.endswith(TRUTH_ENDING)
     ]
     by_name: dict[str, dict[str, Path]] = {}
     for path in files:

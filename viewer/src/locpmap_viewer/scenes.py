@@ -13,7 +13,9 @@ import numpy as np
 from locpmap.errors import InputError
 from locpmap.formats import (
     IMAGE_ENDINGS,
+    NAMES_FILE,
     SCORE_ENDINGS,
+    TRUTH_ENDING,
     find_pairs,
     label_colours,
     naming,
@@ -31,7 +33,6 @@ MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels (400 MB)
 MAX_LABELS = 255
 MAX_FILE = 512 << 20  # bytes
 IMAGES, SCORES = IMAGE_ENDINGS, SCORE_ENDINGS
-NAMES, TRUTH = "names.txt", ".truth.png"  # optional files of a folder: label names, and the true labels of an image
 
 
 class Files(NamedTuple):
@@ -174,9 +175,9 @@ def pairs(folder: Path) -> dict[str, Files]:
         path = folder / name
         return path if path.is_file() and path.resolve().is_relative_to(root) else None
 
-    names = optional(NAMES)
+    names = optional(NAMES_FILE)
     return {
-        printable(stem): Files(image, scores, optional(f"{stem}{TRUTH}"), names)
+        printable(stem): Files(image, scores, optional(f"{stem}{TRUTH_ENDING}"), names)
         for stem, (image, scores) in find_pairs(folder).found.items()
     }
 
