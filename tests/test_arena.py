@@ -71,7 +71,7 @@ def test_scores_survive_their_file_and_are_not_measured_again(tmp_path: Path, mo
 
 
 def test_loss_of_a_setting_penalises_harm() -> None:
-    points = [learning.Points.of(example, 1.0) for example in examples()]
+    points = [learning.Points.of(example, example.scores) for example in examples()]
     setting = learning.candidates([0.1])[-1]
     network, better = ([one.scored(which) for one in points] for which in (None, setting))
     gain = learning.loss_of({None: network, setting: better}, setting)

@@ -110,7 +110,7 @@ def test_an_image_with_information_changes_the_answer() -> None:
 def test_a_fit_uses_similar_pixels_only_if_they_help(case: object, helps: bool) -> None:
     images, logits, labels = zip(*map(case, range(8)), strict=True)  # type: ignore[call-overload]
     examples = gather(images, logits, labels, -1, "hwk", "logits", 1.0)
-    assert (fit_share([Points.of(example, 1.0) for example in examples]).share > 0) == helps
+    assert (fit_share([Points.of(example, example.scores) for example in examples]).share > 0) == helps
 
 
 def test_a_fit_without_labels_on_the_lattice_keeps_the_network() -> None:
@@ -119,7 +119,7 @@ def test_a_fit_without_labels_on_the_lattice_keeps_the_network() -> None:
     labels[:, 0, :8:4] = [0, 1]
     logits = rng.normal(size=(3, 130, 130, 2))
     examples = gather(list(rng.random((3, 130, 130))), list(logits), list(labels), -1, "hwk", "logits", 1.0)
-    assert fit_share([Points.of(example, 1.0) for example in examples]).share == 0
+    assert fit_share([Points.of(example, example.scores) for example in examples]).share == 0
 
 
 def test_weights_without_similar_pixels_keep_the_network_in_tiles_as_well() -> None:

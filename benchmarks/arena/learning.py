@@ -35,7 +35,7 @@ N_SAMPLED = 12  # images per cell from which error fields are learned
 
 def tables_of(cell: Cell, data: Path, networks: Path, work: Path) -> dict[Setting | None, list[Score]]:
     """Score all candidates on held-out images of a cell."""
-    points = [Points.of(example, 1.0) for example in examples_of(cell, data, networks, work, N_IMAGES)]
+    points = [Points.of(example, example.scores) for example in examples_of(cell, data, networks, work, N_IMAGES)]
     return {setting: [one.scored(setting) for one in points] for setting in [None, *candidates(THRESHOLDS)]}
 
 

@@ -1,10 +1,11 @@
-"""Learning of a refiner's weights: scale, share of similar pixels, presence of labels, then the weights of samples.
+"""Learning of a refiner's weights: scale and offsets of the scores, share of similar pixels, presence of labels.
 
-The share of similar pixels in the scores is 0 unless they help.
+Weights of samples follow (`fitting_samples`). The offsets and the share of similar pixels are 0 unless they help.
 """
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -15,6 +16,7 @@ from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting_samples import START, TOGETHER, SampleWeights, fit_samples
 from locpmap.refining.guiding import guided_log_mean_at
 from locpmap.refining.model import similarity
+from locpmap.refining.offsets import fit_offsets
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import Score, score, softmax
 from locpmap.refining.weights import STEPS, Weights
@@ -47,9 +49,9 @@ class Points(NamedTuple):
     labels: Array  # (P,)
 
     @classmethod
-    def of(cls, example: Example, scale: float) -> Self:
-        """Return the points of an example whose scores are multiplied by a scale."""
-        places, scores = lattice(*example.labels.shape), np.float32(scale) * example.scores
+    def of(cls, example: Example, scores: Array) -> Self:
+        """Return the points of an example with scaled scores (H, W, K)."""
+        places = lattice(*example.labels.shape)
         guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places)
         return cls(scores.reshape(-1, scores.shape[-1])[places], guided, example.labels.ravel()[places])
 
@@ -99,16 +101,18 @@ def learn(
     """
     stride = float(np.median([example.stride for example in examples]))
     scale, setting = fit_scale(examples, seed), Setting(0.0, Rule(0.0, 0.0))
+    offsets = fit_offsets(examples, scale, seed)
+    base = Weights([max(stride, 1.0)], [scale], offsets=[offsets] if offsets.any() else None)
     if examples[0].given.image is not None:
-        setting = fit_share([Points.of(example, scale) for example in examples])
+        setting = fit_share([Points.of(example, base.scaled(example.scores, stride)) for example in examples])
     n_labels = examples[0].scores.shape[-1]
-    predicted = [softmax(np.float32(scale) * example.scores).reshape(-1, n_labels).mean(axis=0) for example in examples]
+    scaled = (softmax(base.scaled(example.scores, stride)) for example in examples)
+    predicted = [p.reshape(-1, n_labels).mean(axis=0) for p in scaled]
     present = [np.isin(np.arange(n_labels), example.labels) for example in examples]
     presence = fit_presence(np.stack(predicted), np.stack(present))
     factors = {"own": [1 - setting.share], "guided": [setting.share], "adaptation": [setting.rule]}
     common = {"typical": typical_similarity(examples), "presence": [presence]}
-    plain = Weights([max(stride, 1.0)], [scale], **factors, **common)
-    return fit_samples(plain, examples, prior, seed, directions, progress)
+    return fit_samples(replace(base, **factors, **common), examples, prior, seed, directions, progress)
 
 
 def fit_scale(examples: Sequence[Example], seed: int) -> float:

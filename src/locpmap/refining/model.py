@@ -55,12 +55,12 @@ def compose(
     if stride is not None:
         within("stride", stride, 1)
     stride = given.stride if stride is None else stride
-    scale, *_, pairwise = weights.at(stride)
+    pairwise = weights.at(stride)[3]
     own, guided = factors(weights, adjustment, stride)
     rule = weights.rule_at(stride) if given.image is not None else Rule(0.0, 0.0)
     ignored = read_mask(mask, given)
     with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
-        unary = full_size(given) * np.float32(scale)
+        unary = weights.scaled(full_size(given), stride)
     hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
     squares = (None, None) if whole is None else whole.squares
     rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]

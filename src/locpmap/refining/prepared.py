@@ -81,7 +81,8 @@ class Prepared:
         model (str): Checksum of the refiner, by which its guarantee recognises results.
 
     Notes:
-        Let z be the network's scores, resized to the image and multiplied by the learned scale. Let g be the logarithm
+        Let z be the network's scores, resized to the image and multiplied by the learned scale, plus an offset per
+        label if a fit found that this helps (:meth:`Refiner.fit`). Let g be the logarithm
         of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
         of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array
+from locpmap.arrays import Array, place_like
 from locpmap.errors import InputError, within
 from locpmap.refining.adapting import Rule
 
@@ -47,7 +47,7 @@ class Errors(NamedTuple):
 class Weights:
     """Weights for R strides; between strides, weights are interpolated.
 
-    With the defaults, the model only scales the scores. All values are finite and at least 0.
+    With the defaults, the model only scales the scores. All values are finite, and all but offsets at least 0.
 
     Attributes:
         strides: (R,) increasing strides: image pixels per score of the network, along an axis.
@@ -63,6 +63,8 @@ class Weights:
         votes: (R,) weights, up to 1, of the fractions of samples in the probability; the rest is that of the softmax.
         adaptation: (R, 2) threshold, below 1, and removed doubt of `Rule`. With a threshold of 0 (files of earlier
             versions, fits without images), weights do not adapt to an image.
+        offsets: (R, K) numbers of any sign that are added to the scaled scores of K labels; (R, 0) for any number of
+            labels without offsets.
     """
 
     strides: Any
@@ -77,17 +79,20 @@ class Weights:
     noise: Any = 1.0
     votes: Any = 0.5
     adaptation: Any = 0.0
+    offsets: Any = None
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
         shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES), "adaptation": (n, 2)}
+        shape_of["offsets"] = (n, 0) if self.offsets is None else (n, *np.shape(self.offsets)[1:2])
         for name in self.__dataclass_fields__:
             given, shape = getattr(self, name), shape_of.get(name, (n,))
+            given = np.empty(shape) if given is None else given
             array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-            if not np.isfinite(array).all() or (array < 0).any():
+            if not np.isfinite(array).all() or ((array < 0).any() and name != "offsets"):
                 raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
             array.flags.writeable = False  # several refiners may share the array
             object.__setattr__(self, name, array)
@@ -112,17 +117,30 @@ class Weights:
         )
         return float(scale), float(own), float(guided), pairwise
 
+    def scaled(self, scores: Any, stride: float) -> Any:
+        """Multiply scores (.., K) by the scale at a stride and add the offsets; -inf stays -inf."""
+        found = scores * np.float32(self.at(stride)[0])
+        if self.offsets.size:
+            if scores.shape[-1] != self.offsets.shape[1]:
+                raise InputError(
+                    f"logits has {scores.shape[-1]} labels, expected {self.offsets.shape[1]} like those of the fit"
+                )
+            found += place_like(scores, self._interpolated(self.offsets, stride).astype(np.float32))
+        return found
+
     def errors_at(self, stride: float) -> Errors:
         """Return the parameters of samples at a stride, interpolated like those of `at`."""
-        logs = np.log(self.strides)
         columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
-        values = [float(np.interp(np.log(stride), logs, column)) for column in columns.T]
+        values = self._interpolated(columns, stride).tolist()
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
 
     def rule_at(self, stride: float) -> Rule:
         """Return the rule of adaptation at a stride, interpolated like the weights of `at`."""
-        logs = np.log(self.strides)
-        return Rule(*(float(np.interp(np.log(stride), logs, column)) for column in self.adaptation.T))
+        return Rule(*self._interpolated(self.adaptation, stride).tolist())
+
+    def _interpolated(self, columns: Array, stride: float) -> Array:
+        """Return the row of columns (R, C) at a stride."""
+        return np.array([np.interp(np.log(stride), np.log(self.strides), column) for column in columns.T])
 
     def identity(self, adjustment: Adjustment) -> str:
         """Return a checksum of the weights and an adjustment, by which a guarantee recognises its model."""

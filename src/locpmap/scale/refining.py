@@ -270,7 +270,7 @@ class RefinedWindow:
         """Return the scaled scores of a window and their guided log means, (1, h, w, K)."""
         assert self.palette is not None
         given = self.given(window, mask, *pieces)
-        scores = given.scores * np.float32(self.weights.at(self.stride)[0])
+        scores = self.weights.scaled(given.scores, self.stride)
         hidden = None if mask is None else mask[None]
         return scores, guided_log_mean(scores, given.image, hidden, self.palette.whole.variance)
 

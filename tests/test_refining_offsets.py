@@ -1,0 +1,106 @@
+"""Offsets of labels: a fit corrects a biased network, and leaves an unbiased one as it is."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import log_softmax, softmax
+
+import locpmap as lp
+from locpmap.errors import InputError
+from locpmap.refining.examples import gather
+from locpmap.refining.offsets import fit_offsets
+from locpmap.refining.weights import Weights
+
+Array = npt.NDArray[np.float64]
+
+
+def cases(n: int, bias: float, seed: int = 0) -> tuple[Array, npt.NDArray[np.int64]]:
+    """Return logits whose labels follow softmax(logits - bias · (1, 0, -1)), for n images."""
+    rng = np.random.default_rng(seed)
+    logits = rng.normal(scale=1.5, size=(n, 24, 30, 3))
+    noise = rng.gumbel(size=logits.shape)
+    labels = (logits - bias * np.array([1.0, 0.0, -1.0]) + noise).argmax(-1)
+    return logits, labels
+
+
+def offsets_of(n: int, bias: float, seed: int = 0) -> Array:
+    logits, labels = cases(n, bias, seed)
+    return fit_offsets(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0)
+
+
+def test_offsets_of_a_biased_network_are_recovered() -> None:
+    n_pixels = 20 * 24 * 30  # of information at least .1 per label and pixel
+    np.testing.assert_allclose(offsets_of(20, 0.8), [-0.8, 0.0, 0.8], atol=4 / np.sqrt(0.1 * n_pixels))
+
+
+def test_an_unbiased_network_is_left_as_it_is() -> None:
+    kept = [not offsets_of(20, 0.0, seed).any() for seed in range(12)]
+    assert np.mean(kept) >= 0.7  # a gain of one standard error occurs by chance in at most 16 %
+    assert np.abs([offsets_of(20, 0.0, seed) for seed in range(12)]).max() < 0.1
+
+
+def test_one_image_is_not_enough() -> None:
+    assert not offsets_of(1, 0.8).any()
+
+
+def test_offsets_that_lower_the_iou_are_not_used() -> None:
+    # A rare label whose score is too high by 1: the likelihood asks for fewer of its pixels, and its IoU would fall.
+    rng = np.random.default_rng(0)
+    labels = (rng.random((20, 24, 30)) < 0.04).astype(int)
+    ratio = 2 * (2 * labels - 1) + 2 * rng.normal(size=labels.shape)  # log-likelihood ratio
+    logits = np.stack([np.zeros(labels.shape), ratio + np.log(0.04 / 0.96) + 1], -1)
+    assert not fit_offsets(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0).any()
+
+
+def test_a_fit_uses_the_offsets_and_stores_them(tmp_path: Path) -> None:
+    logits, labels = cases(8, 1.0)
+    refiner = lp.Refiner.fit(None, list(logits), list(labels), n_folds=2)
+    new, true = cases(8, 1.0, seed=1)
+    likelihood = [
+        np.take_along_axis(log_softmax(new, -1), true[..., None], -1).mean(),
+        np.mean([np.take_along_axis(np.log(refiner.refine(None, z).probability), y[..., None], -1).mean()
+                 for z, y in zip(new, true, strict=True)]),
+    ]  # fmt: skip
+    assert likelihood[1] > likelihood[0] + 0.1
+    refiner.save(tmp_path / "refiner.safetensors")
+    loaded = lp.Refiner.load(tmp_path / "refiner.safetensors")
+    np.testing.assert_array_equal(loaded.weights.offsets, refiner.weights.offsets)
+    np.testing.assert_array_equal(loaded.refine(None, new[0]).labels, refiner.refine(None, new[0]).labels)
+
+
+def test_a_refiner_with_offsets_adds_them_and_refuses_another_number_of_labels() -> None:
+    refiner = lp.Refiner(Weights([1.0], [2.0], offsets=[[0.5, -0.5]]))
+    logits = np.random.default_rng(0).normal(size=(12, 16, 2))
+    expected = softmax(2 * logits + [0.5, -0.5], -1)
+    np.testing.assert_allclose(refiner.refine(None, logits).probability, expected, atol=1e-6)
+    with pytest.raises(InputError, match="logits has 3 labels, expected 2 like those of the fit"):
+        refiner.refine(None, np.zeros((12, 16, 3)))
+    between = replace(refiner.weights, strides=[1.0, 4.0], scales=[2.0, 2.0], offsets=[[0.5, -0.5], [1.5, -1.5]],
+                      **{name: 0.0 for name in ("own", "guided", "pairwise", "shared", "presence", "sizes")},
+                      noise=1.0, votes=0.5, adaptation=0.0)  # fmt: skip
+    np.testing.assert_allclose(between.scaled(np.zeros((1, 2)), 2.0), [[1.0, -1.0]])
+
+
+def test_offsets_in_tiles_match_those_of_the_whole() -> None:
+    pytest.importorskip("dask")
+    from locpmap.scale import refine_tiled
+
+    rng = np.random.default_rng(0)
+    image, logits = rng.random((30, 40, 3)), rng.normal(size=(30, 40, 2)).astype(np.float32)
+    weights = lp.Refiner.load().weights
+    refiner = lp.Refiner(replace(weights, offsets=np.tile([0.7, -0.7], (len(weights.strides), 1))))
+    decoder = lp.LocPMAP(9, start="perturbed", max_sweeps=20)
+    whole = refiner.refine(image, logits, decoder=decoder, seed=1).probability
+    tiled = refine_tiled(image, logits, refiner, decoder=decoder, seed=1, tile=16).probability.compute()
+    np.testing.assert_allclose(tiled, whole, atol=2e-3)
+    plain = lp.refine(image, logits, decoder=decoder, seed=1).probability
+    assert np.abs(plain - whole).max() > 0.1
+
+
+@pytest.mark.parametrize("offsets", [[[np.nan, 0.0]], [[0.0], [0.0]], [0.0, 1.0], [[[1.0]]]])
+def test_invalid_offsets_are_refused(offsets: object) -> None:
+    with pytest.raises(InputError, match="offsets"):
+        Weights([1.0], [1.0], offsets=offsets)
