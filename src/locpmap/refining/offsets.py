@@ -14,14 +14,14 @@ from locpmap.refining.scoring import Score, difference, score, softmax
 PIXELS = 1000  # per image
 N_FOLDS = 5
 PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1)  # of half the squared offsets, per pixel
-N_STANDARD_ERRORS = 1.0  # by which offsets have to lower the negative log-likelihood
+N_STANDARD_ERRORS = 2.0  # by which offsets have to lower the negative log-likelihood
 
 
 def fit_offsets(examples: Sequence[Example], scale: float, seed: int) -> Array:
     """Return the offsets (K,), of mean 0, that maximize the penalized likelihood of the labels.
 
     The penalty is chosen by cross-validation over images. The offsets are 0 if, on the images left out, the likelihood
-    does not increase by a standard error, or the mean IoU falls. Cost: about 60 evaluations of `PIXELS` pixels of every
+    does not increase by two standard errors, or the mean IoU falls. Cost: about 60 evaluations of `PIXELS` pixels of every
     image.
     """
     rng = np.random.default_rng(seed)
