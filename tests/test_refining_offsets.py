@@ -59,12 +59,9 @@ def test_a_fit_uses_the_offsets_and_stores_them(tmp_path: Path) -> None:
     logits, labels = cases(8, 1.0)
     refiner = lp.Refiner.fit(None, list(logits), list(labels), n_folds=2)
     new, true = cases(8, 1.0, seed=1)
-    likelihood = [
-        np.take_along_axis(log_softmax(new, -1), true[..., None], -1).mean(),
-        np.mean([np.take_along_axis(np.log(refiner.refine(None, z).probability), y[..., None], -1).mean()
-                 for z, y in zip(new, true, strict=True)]),
-    ]  # fmt: skip
-    assert likelihood[1] > likelihood[0] + 0.1
+    refined = np.log([refiner.refine(None, one).probability for one in new])
+    before, after = (np.take_along_axis(p, true[..., None], -1).mean() for p in (log_softmax(new, -1), refined))
+    assert after > before + 0.1
     refiner.save(tmp_path / "refiner.safetensors")
     loaded = lp.Refiner.load(tmp_path / "refiner.safetensors")
     np.testing.assert_array_equal(loaded.weights.offsets, refiner.weights.offsets)
@@ -78,9 +75,7 @@ def test_a_refiner_with_offsets_adds_them_and_refuses_another_number_of_labels()
     np.testing.assert_allclose(refiner.refine(None, logits).probability, expected, atol=1e-6)
     with pytest.raises(InputError, match="logits has 3 labels, expected 2 like those of the fit"):
         refiner.refine(None, np.zeros((12, 16, 3)))
-    between = replace(refiner.weights, strides=[1.0, 4.0], scales=[2.0, 2.0], offsets=[[0.5, -0.5], [1.5, -1.5]],
-                      **{name: 0.0 for name in ("own", "guided", "pairwise", "shared", "presence", "sizes")},
-                      noise=1.0, votes=0.5, adaptation=0.0)  # fmt: skip
+    between = Weights([1.0, 4.0], [2.0, 2.0], offsets=[[0.5, -0.5], [1.5, -1.5]])
     np.testing.assert_allclose(between.scaled(np.zeros((1, 2)), 2.0), [[1.0, -1.0]])
 
 

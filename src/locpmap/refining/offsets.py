@@ -21,8 +21,8 @@ def fit_offsets(examples: Sequence[Example], scale: float, seed: int) -> Array:
     """Return the offsets (K,), of mean 0, that maximize the penalized likelihood of the labels.
 
     The penalty is chosen by cross-validation over images. The offsets are 0 if, on the images left out, the likelihood
-    does not increase by two standard errors, or the mean IoU falls. Cost: about 60 evaluations of `PIXELS` pixels of every
-    image.
+    does not increase by two standard errors, or the mean IoU falls. Cost: about 60 evaluations of `PIXELS` pixels of
+    every image.
     """
     rng = np.random.default_rng(seed)
     images = [found for example in examples if len((found := _some(example, scale, rng))[1])]
