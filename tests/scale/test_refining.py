@@ -261,3 +261,15 @@ def test_geotiff_is_refined_to_zarr(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert run.status == 0
     expected = lp.refine(image, logits, stride=1.0).labels
     assert (zarr.open(tmp_path / "out.zarr")["labels"][:] == expected).mean() > 0.999
+
+
+def test_areas_are_counted_in_every_sample() -> None:
+    """Without coupling and error fields one sample has the same probabilities as many, but not the same areas."""
+    image, logits = example()
+    model = lp.Refiner(
+        Weights(*(np.array(values) for values in ([1.0], [1.0], [1.0], [0.0], [[[0.0] * 2] * 2], [0.8] * 2)))
+    )
+    decoder = lp.LocPMAP(6, start="perturbed", keep_samples=True)
+    whole = lp.refine(image, logits, model, stride=1.0, decoder=decoder)
+    areas = refine_tiled(image, logits, model, decoder=decoder, tile=20).areas.compute()
+    np.testing.assert_array_equal(areas, lp.measure(whole, "area").values)

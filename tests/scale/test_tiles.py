@@ -243,7 +243,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("locpmap", {"blocks": [[0, 1]]}, "blocks is a list of sites"),
     ("locpmap", {"blocks": (9, 9)}, r"blocks=\(9, 9\) has 3\^81 joint labellings"),
     ("locpmap", {"start": np.zeros((4, 4), int)}, "start is an array"),
-    ("locpmap", {"keep_samples": True}, "keep_samples is True"),
     ("locpmap", {"titel": 5}, "unknown option of locpmap 'titel': did you mean 'tile'"),
     ("locpmap", {"tile": 0}, "a side of tile is 0"),
     ("locpmap", {"tile": (1, 2, 3)}, "tile is .*, expected one number or two"),
@@ -345,3 +344,14 @@ def test_windows_of_many_sweeps_match_a_loop_over_visits(blocks: Any, connectivi
     whole = lp.infer(lp.Potentials.grid(unary, pairwise), seed=SEED, max_sweeps=2**31 - 1, n_samples=3)
     tiled = lp.infer_tiled(unary, pairwise, tile=3, seed=SEED, max_sweeps=2**31 - 1, n_samples=3)
     assert differences(tiled, whole) == 0
+
+
+def test_areas_of_samples_are_those_of_the_whole_raster() -> None:
+    unary = np.random.default_rng(0).normal(size=(23, 31, 3))
+    mask = np.zeros((23, 31), bool)
+    mask[:10, :12] = True  # with one tile that is masked completely
+    options: dict[str, Any] = {"n_samples": 7, "max_sweeps": 2, "keep_samples": True}
+    tiled = lp.infer_tiled(unary, 0.7, tile=8, mask=mask, seed=SEED, **options)
+    whole = lp.infer(lp.Potentials.grid(unary, 0.7, mask=mask), seed=SEED, **options)
+    np.testing.assert_array_equal(tiled.areas.compute(), lp.measure(whole, "area").values)
+    assert lp.infer_tiled(unary, 0.7, tile=8, max_sweeps=2).areas is None

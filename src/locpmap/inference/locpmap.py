@@ -52,7 +52,8 @@ class LocPMAP(TallySampler):
             get 0 except by underflow.  "votes" is the fraction of samples with the label, as in the paper.
         max_sweeps (int, default 100): Number of sweeps after which a climb stops.
         temperature (float, default 1.0): Scale of the noise.  The theorem requires 1; 0 gives ICM from many starts.
-        keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...).
+        keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...). Tiles count the areas of
+            their labels instead (``TiledResult.areas``).
         fields (ErrorFields, default None): Errors that neighbouring sites share, drawn anew for every sample.
 
     Notes:
@@ -126,8 +127,6 @@ class LocPMAP(TallySampler):
 
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
-        if self.keep_samples:
-            raise InputError("keep_samples is True, expected False for tiles, which return labels and probabilities")
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
 
     def _single_sites(self) -> bool:

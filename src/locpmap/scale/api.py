@@ -212,6 +212,17 @@ class TiledResult:
         return None if p is None else p.map_blocks(entropy_of, drop_axis=2, dtype=p.dtype)
 
     @cached_property
+    def areas(self) -> Any:
+        """Number of sites of every sample and label, (M, L), as a dask array; None unless ``keep_samples`` is True."""
+        if not self.decoding.n_counted:
+            return None
+        dask, da = needed("dask", "infer_tiled"), needed("dask.array", "infer_tiled")
+        shape = (self.decoding.n_counted, self.decoding.builder.shape[2])
+        areas_of = dask.delayed(attrgetter("areas"))
+        tiles = [decoded for row in self._decoded for _, decoded in row]
+        return da.stack([da.from_delayed(areas_of(tile), shape, dtype=np.int64) for tile in tiles]).sum(axis=0)
+
+    @cached_property
     def converged(self) -> Any:
         """Whether the climbs of each tile converged: a boolean per tile, as a dask array.
 

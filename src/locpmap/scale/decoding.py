@@ -8,9 +8,10 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import BackendError, InputError, LocpmapError
-from locpmap.inference import infer
+from locpmap.inference import LocPMAP, infer
 from locpmap.inference.decoder import Decoder
 from locpmap.inference.sampling import Sampler
+from locpmap.measuring.quantities import area
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 from locpmap.scale.model import Builder, TiledModel
@@ -26,6 +27,7 @@ class Decoded(NamedTuple):
     labels: Array  # (h, w) int16; -1 where masked
     probability: Array | None  # (h, w, L)
     converged: bool
+    areas: Array | None = None  # (M, L) number of sites of every sample and label
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,10 @@ class Decoding:
             where = f"in the window of rows {top} to {bottom - 1} and columns {left} to {right - 1}"
             raise InputError(f"{where}: {error}") from None
         probability = None if result.probability is None else np.ascontiguousarray(result.probability[core])
-        return Decoded(result.labels[core].astype(np.int16), probability, result.converged)
+        areas = None
+        if self.n_counted:
+            areas = np.stack([area(sample[core], self.builder.shape[2]) for sample in result.samples])
+        return Decoded(result.labels[core].astype(np.int16), probability, result.converged, areas)
 
     def _infer(self, potentials: Potentials) -> Result:
         how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": self.n_threads}
@@ -69,7 +74,13 @@ class Decoding:
         """Return the result of a tile whose sites are all masked."""
         shape, soft = tile.core.shape, self.decoder.has_probability
         probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
-        return Decoded(np.full(shape, -1, np.int16), probability, True)
+        areas = np.zeros((self.n_counted, self.builder.shape[2]), np.int64) if self.n_counted else None
+        return Decoded(np.full(shape, -1, np.int16), probability, True, areas)
+
+    @property
+    def n_counted(self) -> int:
+        """Number of samples in which the areas of labels are counted."""
+        return self.decoder.n_samples if isinstance(self.decoder, LocPMAP) and self.decoder.keep_samples else 0
 
     def _one_sweep(self) -> Self:
         once = {"max_sweeps": 1, **({"n_samples": 1} if isinstance(self.decoder, Sampler) else {})}

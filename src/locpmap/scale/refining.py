@@ -182,8 +182,8 @@ class RefinedRaster:
             decoder = replace(decoder, max_sweeps=min(2, decoder.max_sweeps))
         if self.has_fields:
             return replace(with_errors(decoder, self.errors, self._fields), probability="votes")
-        same_for_all = not self.coupled and decoder.probability == "conditional" and decoder.fields is None
-        return replace(decoder, n_samples=1) if same_for_all else decoder
+        conditional = decoder.probability == "conditional" and not decoder.keep_samples and decoder.fields is None
+        return replace(decoder, n_samples=1) if conditional and not self.coupled else decoder
 
     def _fields(self) -> ErrorFields:
         fractions = partial(predicted_fractions, self, self.ring_width)
