@@ -2,5 +2,6 @@
 
 from locpmap.measuring.api import measure
 from locpmap.measuring.measurement import Measurement
+from locpmap.measuring.region_table import regions
 
-__all__ = ["Measurement", "measure"]
+__all__ = ["Measurement", "measure", "regions"]
