@@ -19,6 +19,8 @@ NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
 READING = ("layout", "scores", "stride", "mask")  # options of `Refiner.prepare`
 FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
 NAMES = ("logits", "out")  # keys of Hugging Face and of torchvision
+QUERIES = ("class_queries_logits", "masks_queries_logits")  # keys of Hugging Face's Mask2Former, MaskFormer, OneFormer
+LEAST_MASK = -60.0  # lower bound of mask logits, below which the sigmoid underflows
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +237,8 @@ def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
     """Extract the scores from a network's output, and return them with their layout.
 
     Supported outputs are Hugging Face's (an attribute or key "logits", (N, K, h, w)) and torchvision's (a key "out",
-    (N, K, H, W)). For both, "auto" becomes "khw". Other inputs are returned unchanged.
+    (N, K, H, W)). For both, "auto" becomes "khw". The queries of Mask2Former, MaskFormer and similar models become
+    logits (:func:`locpmap.refining.reading.logits_of_queries`). Other inputs are returned unchanged.
 
     >>> adapt({"out": np.zeros((1, 21, 8, 8))})[1]
     'khw'
@@ -243,6 +246,8 @@ def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
     'auto'
     """
     if isinstance(logits, Mapping):
+        if all(name in logits for name in QUERIES):
+            return logits_of_queries(*(logits[name] for name in QUERIES)), "khw"
         names = [name for name in NAMES if name in logits]
         if not names:
             raise InputError(
@@ -252,3 +257,37 @@ def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
     else:
         found = getattr(logits, "logits", None)
     return (logits, layout) if found is None else (found, "khw" if layout == "auto" else layout)
+
+
+def logits_of_queries(classes: Any, masks: Any) -> Any:
+    """Return the logarithm of label probabilities (N, K, h, w) of a model that predicts masks and their classes.
+
+    A model with Q queries predicts for each query q a mask m_q and a distribution over K labels and "no object". The
+    sum ``s_k(i) = Σ_q p(k | q) · sigmoid(m_q(i))`` is used to choose labels, and does not sum to 1 over the labels.
+    Suppose that pixel i belongs to query q with a probability proportional to ``sigmoid(m_q(i)) · (1 - p(no object |
+    q))``, and that its label has the query's distribution without "no object". The probability of label k is then
+    ``s_k(i) / Σ_j s_j(i)``.
+
+    Args:
+        classes (array or tensor): Logits (N, Q, K + 1); "no object" is last.
+        masks (array or tensor): Logits (N, Q, h, w).
+
+    >>> p = np.exp(logits_of_queries(np.log([[[0.8, 0.1, 0.1], [0.2, 0.4, 0.4]]]), np.zeros((1, 2, 1, 1))))
+    >>> p.ravel().round(3).tolist()  # 0.8 + 0.2 and 0.1 + 0.4, divided by 1.5
+    [0.667, 0.333]
+    """
+    given = classes
+    classes, masks = (
+        cast(to_float(found, name), "float32") for found, name in zip((classes, masks), QUERIES, strict=True)
+    )
+    if classes.ndim != 3 or masks.ndim != 4 or classes.shape[:2] != masks.shape[:2] or classes.shape[2] < 2:
+        raise InputError(
+            f"logits holds {QUERIES[0]} of shape {tuple(classes.shape)} and {QUERIES[1]} of shape {tuple(masks.shape)},"
+            " expected (N, Q, K + 1) and (N, Q, h, w)"
+        )
+    xp = namespace(classes)
+    weights = xp.exp(classes - xp.amax(classes, -1)[..., None])
+    weights = (weights / weights.sum(-1)[..., None])[..., :-1]  # (N, Q, K)
+    total = xp.einsum("nqk,nqhw->nkhw", weights, 1 / (1 + xp.exp(-masks.clip(LEAST_MASK, None))))
+    tiny = np.finfo(np.float32).tiny
+    return Restore.like(given)(xp.log((total / total.sum(1)[:, None].clip(tiny, None)).clip(LEAST, None)))
