@@ -38,6 +38,7 @@ LAYERS: tuple[dict[str, str], ...] = (
     {
         "compat": "the interface of pydensecrf",
         "estimators": "scikit-learn estimators",
+        "integrations": "refinement inside xarray and MONAI",
         "nn": "PyTorch losses and modules",
     },
     {"cli": "commands; heavy imports happen inside them"},

@@ -29,6 +29,7 @@ PACKAGE = PARTS.index({""})
 HEAVY = (
     *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
     *("pooch", "requests", "urllib3", "fastapi", "uvicorn", "dask", "distributed", "zarr", "rasterio"),
+    *("xarray", "monai", "transformers", "skimage"),
 )
 MAX_LINES = 400
 
@@ -119,6 +120,10 @@ def test_only_the_numba_kernels_import_numba(name: str) -> None:
         ("torch", {"nn", "kernels/triton"}),
         ("triton", {"kernels/triton"}),
         ("sklearn", {"estimators"}),
+        ("skimage", {"measuring"}),
+        ("xarray", set()),
+        ("monai", set()),
+        ("transformers", set()),
         ("safetensors", {"formats"}),
         ("PIL", {"formats"}),
         ("fastapi", set()),
@@ -149,7 +154,9 @@ def loaded_modules(code: str) -> set[str]:
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert not loaded_modules("import locpmap\nfor name in locpmap.__all__: getattr(locpmap, name)")
+    assert not loaded_modules(
+        "import locpmap, locpmap.integrations\nfor name in locpmap.__all__: getattr(locpmap, name)"
+    )
 
 
 def test_help_loads_nothing_heavy() -> None:

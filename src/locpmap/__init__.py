@@ -104,7 +104,8 @@ _MODULES = {
     "result": ("Result",),
     "scale": ("infer_tiled",),
 }
-_PACKAGES = (*_MODULES, "arrays", "estimators", "graphs", "guarantees", "inference", "learning", "metrics", "nn")
+_OTHERS = ("arrays", "estimators", "graphs", "guarantees", "inference", "integrations", "learning", "metrics", "nn")
+_PACKAGES = (*_MODULES, *_OTHERS)
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 

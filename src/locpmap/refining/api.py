@@ -36,9 +36,10 @@ def refine(
             image. Any number of channels, dtype and value range is accepted. A batch of logits needs a batch of
             images, with the batch axis first.
         logits (array or tensor): The network's scores, (H, W, K) or (K, H, W), or a batch of them: logits or
-            probabilities. The outputs of Hugging Face (``.logits``) and torchvision (``["out"]``) models are accepted.
-            The scores have the image's size, or that size divided by a stride, and are resized. A score of ``-inf``
-            forbids a label.
+            probabilities. The outputs of Hugging Face (``.logits``, or the queries of Mask2Former and MaskFormer) and
+            torchvision (``["out"]``) models are accepted. The dimensions of ``xarray.DataArray`` objects are found by
+            name (:func:`locpmap.integrations.refine_xarray`). The scores have the image's size, or that size divided
+            by a stride, and are resized. A score of ``-inf`` forbids a label.
         model (Refiner, str or os.PathLike, default None): A refiner or the path of its file. None uses the bundled
             refiner.
         layout (str, default "auto"): "hwk" for (H, W, K), "khw" for (K, H, W), or "auto" for the layout that matches

@@ -9,6 +9,7 @@ import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
+from locpmap.refining.labelled import arranged, by_name, is_labelled
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
@@ -55,7 +56,8 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
     """
     one_of("scores", scores, SCORES)
-    found, layout = adapt(logits, one_of("layout", layout, LAYOUTS))
+    image, logits, layout = by_name(image, logits, one_of("layout", layout, LAYOUTS))
+    found, layout = adapt(logits, layout)
     values = to_float(found, "logits")
     if values.ndim == 2 and to_numpy(found, "logits").dtype.kind in "iub":
         raise InputError(
@@ -215,7 +217,7 @@ def read_mask(mask: Any, given: Given) -> Any:
     """Return a checked mask, (H, W) or (N, H, W), or None."""
     if mask is None:
         return None
-    array = to_numpy(mask, "mask")
+    array = to_numpy(arranged(mask, "mask", (2,)) if is_labelled(mask) else mask, "mask")
     if array.dtype != np.bool_:
         raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a pixel is ignored)")
     shape = (given.height, given.width)

@@ -1,0 +1,101 @@
+"""Arrays with named dimensions and coordinates (``xarray.DataArray``), read without importing xarray."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.errors import InputError
+
+ROWS = ("y", "row", "lat", "latitude", "northing", "height")
+COLUMNS = ("x", "column", "col", "lon", "longitude", "easting", "width")
+REGULAR = 0.01  # largest deviation of a coordinate from equal steps, in steps
+UNIT = "map unit"  # of coordinates without the attribute "units"
+EXPECTED = f"a dimension of rows ({', '.join(ROWS)}) and one of columns ({', '.join(COLUMNS)})"
+
+
+def is_labelled(value: object) -> bool:
+    """Return whether a value has named dimensions and coordinates."""
+    return all(hasattr(value, name) for name in ("dims", "coords", "transpose"))
+
+
+def arranged(value: Any, name: str, n_dims: tuple[int, ...]) -> Any:
+    """Return an array with the dimensions of its rows and columns first, which are found by their names.
+
+    Raises:
+        InputError: If rows or columns are missing or ambiguous, or the number of dimensions is not in ``n_dims``.
+    """
+    found = [[dim for dim in value.dims if str(dim).lower() in names] for names in (ROWS, COLUMNS)]
+    if len(found[0]) != 1 or len(found[1]) != 1 or len(value.dims) not in n_dims:
+        more = {(2,): "no other", (3,): "one of labels", (2, 3): "at most one of bands"}[n_dims]
+        raise InputError(f"{name} has the dimensions {value.dims}, expected {EXPECTED}, and {more}")
+    return value.transpose(*found[0], *found[1], ...)
+
+
+def by_name(image: Any, logits: Any, layout: str) -> tuple[Any, Any, str]:
+    """Return the plain arrays of an image (H, W, C) and logits (H, W, K) if they are labelled, and their layout."""
+    if is_labelled(image):
+        image = arranged(image, "image", (2, 3))
+    if is_labelled(logits):
+        logits, layout = arranged(logits, "logits", (3,)), "hwk"
+        if is_labelled(image):
+            check_same_coordinates(image, logits)
+        logits = logits.data
+    return (image.data if is_labelled(image) else image), logits, layout
+
+
+class Axis(NamedTuple):
+    """A regular coordinate: the outer edges of its first and last pixel, and the signed size of a pixel."""
+
+    first: float
+    last: float
+    step: float
+
+
+def axis_of(value: Any, place: int) -> Axis | None:
+    """Return the coordinate of the dimension at a place, or None if it is missing or has one entry."""
+    dim = value.dims[place]
+    if dim not in value.coords or value.sizes[dim] < 2:
+        return None
+    at: Array = value.coords[dim].values
+    if at.dtype.kind in "fiu":
+        rounding = np.finfo(at.dtype).eps * np.abs(at).max() if at.dtype.kind == "f" else 0.0
+        at = at.astype(np.float64)
+        step = (at[-1] - at[0]) / (len(at) - 1)
+        if step and (np.abs(np.diff(at) - step) <= REGULAR * abs(step) + 2 * rounding).all():
+            return Axis(at[0] - step / 2, at[-1] + step / 2, step)
+    raise InputError(f"the coordinate {dim} is not regular, expected numbers in equal steps: see drop_vars of xarray")
+
+
+def check_same_coordinates(image: Any, scores: Any) -> None:
+    """Raise if an image and scores cover different areas: edges may differ by half a pixel of the larger size."""
+    for place in (0, 1):
+        ours, theirs = axis_of(image, place), axis_of(scores, place)
+        if ours is None or theirs is None:
+            continue
+        tolerance = (0.5 + REGULAR) * max(abs(ours.step), abs(theirs.step))
+        if abs(ours.first - theirs.first) > tolerance or abs(ours.last - theirs.last) > tolerance:
+            came = [f"from {axis.first:.10g} to {axis.last:.10g}" for axis in (theirs, ours)]
+            raise InputError(
+                f"logits covers {scores.dims[place]} {came[0]} and image {came[1]}, expected the same area"
+            )
+
+
+def pixel_area(value: Any) -> tuple[float, str]:
+    """Return the area of a pixel and its unit, from the coordinates or the transform of a GeoTIFF, or 1 pixel."""
+    rows, columns = axis_of(value, 0), axis_of(value, 1)
+    if rows is not None and columns is not None:
+        unit, other = (str(value.coords[dim].attrs.get("units", UNIT)) for dim in value.dims[:2])
+        return abs(rows.step * columns.step), f"{unit}²" if unit == other else f"{unit} × {other}"
+    transforms = [coord.attrs["GeoTransform"] for coord in value.coords.values() if "GeoTransform" in coord.attrs]
+    try:
+        if transforms:  # of rioxarray and GDAL: x, a, b, y, d, e
+            _, a, b, _, d, e = map(float, str(transforms[0]).split())
+        elif "transform" in value.attrs:  # of rasterio: a, b, x, d, e, y
+            a, b, _, d, e = map(float, tuple(value.attrs["transform"])[:5])
+        else:
+            return 1.0, "pixels"
+    except (TypeError, ValueError):
+        came = transforms[0] if transforms else value.attrs["transform"]
+        raise InputError(f"the transform of the image is {came!r}, expected six numbers") from None
+    return abs(a * e - b * d), f"{UNIT}²"
