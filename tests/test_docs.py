@@ -231,7 +231,7 @@ def test_the_api_reference_lists_every_public_name():
     page = text(DOCS / "api.md")
     names = re.findall(r"^   (\w+)$|^\.\. autoclass:: (\w+)$", page, flags=re.MULTILINE)
     listed = sorted(a or b for a, b in names)
-    assert listed == sorted([*lp.__all__, *nn.__all__, *estimators.__all__])
+    assert listed == sorted([*lp.__all__, *nn.__all__, *estimators.__all__, *lp.integrations.__all__])
 
 
 def test_every_command_is_documented():

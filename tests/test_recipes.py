@@ -17,7 +17,7 @@ from locpmap.cli import app
 PAGE = Path(__file__).parents[1] / "docs/recipes.md"
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-PACKAGES = ("torch", "sklearn", "transformers", "monai", "rasterio", "xarray")
+PACKAGES = ("torch", "sklearn", "transformers", "monai", "rasterio", "xarray", "pandas")
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return session
 
 
-def test_there_are_eight_recipes() -> None:
-    assert len(SECTIONS) == 8
+def test_there_are_nine_recipes() -> None:
+    assert len(SECTIONS) == 9
 
 
 @pytest.mark.filterwarnings("default")  # warnings inside other packages are theirs
@@ -40,10 +40,12 @@ def test_recipe_runs_and_prints(title: str, inputs: dict[str, Any], capsys: pyte
     for name in re.findall(r"^(?:import|from) (\w+)", block, flags=re.MULTILINE):
         if name in PACKAGES:
             pytest.importorskip(name, reason=f"{name} is not installed")
+    if title == "scikit-image":
+        pytest.importorskip("skimage", reason="scikit-image is not installed")
     capsys.readouterr()
     exec(compile(block.replace('"cuda"', '"cpu"'), f"recipes.md, {title}", "exec"), inputs)
     assert capsys.readouterr().out.strip()
-    if title in ("PyTorch training loop", "rasterio", "xarray", "Folder on the command line", "GPU"):
+    if title in ("PyTorch training loop", "rasterio", "xarray", "scikit-image", "Folder on the command line", "GPU"):
         labels = np.asarray(inputs["result"].labels).reshape(inputs["truth"].shape)
         assert (labels == inputs["truth"]).mean() > 0.95
     elif title.startswith("scikit-learn"):
