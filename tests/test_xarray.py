@@ -13,6 +13,7 @@ import locpmap as lp
 from locpmap.errors import InputError, InputTypeError
 from locpmap.integrations import refine_xarray
 from locpmap.refining.labelled import pixel_area
+from locpmap.scale import refine_tiled
 
 xr = pytest.importorskip("xarray")
 
@@ -68,6 +69,7 @@ def test_dataset_has_the_values_of_refine_and_the_coordinates_of_the_image(strid
 
 
 def test_order_of_dimensions_has_no_influence() -> None:
+    pytest.importorskip("dask")
     image, logits = arrays()
     mask = np.zeros((H, W), bool)
     mask[:, :5] = True
@@ -80,6 +82,8 @@ def test_order_of_dimensions_has_no_influence() -> None:
     found = refine_xarray(scene, scores.rename(y="Latitude", x="Longitude"), mask=named)
     np.testing.assert_array_equal(found.labels, expected.labels)
     assert found.labels.dims == ("y", "x")
+    tiled = refine_tiled(scene, scores, mask=named, tile=16)
+    np.testing.assert_array_equal(tiled.labels.compute(), expected.labels)
     square = xr.DataArray(np.arange(2.0 * 9 * 9).reshape(2, 9, 9) % 7, dims=("cover", "x", "y"))
     turned = lp.refine(None, square).labels  # the shape alone does not tell rows from columns
     np.testing.assert_array_equal(turned, lp.refine(None, square.values.transpose(2, 1, 0)).labels)

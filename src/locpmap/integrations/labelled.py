@@ -11,7 +11,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.inference import LocPMAP
 from locpmap.measuring import measure
 from locpmap.refining import Refiner, refine
-from locpmap.refining.labelled import arranged, check_same_coordinates, is_labelled, pixel_area
+from locpmap.refining.labelled import arranged, check_same_coordinates, is_labelled, mask_by_name, pixel_area
 from locpmap.refining.prepared import REFINING
 from locpmap.scale.refining import TILES, refine_tiled
 from locpmap.scale.sources import is_dask
@@ -97,7 +97,7 @@ def refine_xarray(
     if taken := [name for name in (dims[2], *coords) if name in (*MAPS, *AREAS)]:
         raise InputError(f"{taken[0]!r} is a dimension or coordinate, expected another name: it is a result's")
     size, unit = pixel_area(like)
-    mask = arranged(mask, "mask", (2,)).data if is_labelled(mask) else mask
+    mask = mask_by_name(mask)
     arrays = (None if image is None else like.data, logits.data)
     lazy = any(map(is_dask, (*arrays, mask)))
     sampler = replace(decoder or (TILES if lazy else REFINING), keep_samples=True)

@@ -44,6 +44,11 @@ def by_name(image: Any, logits: Any, layout: str) -> tuple[Any, Any, str]:
     return (image.data if is_labelled(image) else image), logits, layout
 
 
+def mask_by_name(mask: Any) -> Any:
+    """Return the plain array (H, W) of a labelled mask, and other masks unchanged."""
+    return arranged(mask, "mask", (2,)).data if is_labelled(mask) else mask
+
+
 class Axis(NamedTuple):
     """A regular coordinate: the outer edges of its first and last pixel, and the signed size of a pixel."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
-from locpmap.refining.labelled import arranged, by_name, is_labelled
+from locpmap.refining.labelled import by_name, mask_by_name
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = ("auto", "hwk", "khw")
@@ -217,7 +217,7 @@ def read_mask(mask: Any, given: Given) -> Any:
     """Return a checked mask, (H, W) or (N, H, W), or None."""
     if mask is None:
         return None
-    array = to_numpy(arranged(mask, "mask", (2,)) if is_labelled(mask) else mask, "mask")
+    array = to_numpy(mask_by_name(mask), "mask")
     if array.dtype != np.bool_:
         raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a pixel is ignored)")
     shape = (given.height, given.width)

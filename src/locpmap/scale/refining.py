@@ -18,6 +18,7 @@ from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, Adaptation, adapted
 from locpmap.refining.api import as_refiner
 from locpmap.refining.guiding import RADII, guided_log_mean
+from locpmap.refining.labelled import by_name, mask_by_name
 from locpmap.refining.model import compose, factors
 from locpmap.refining.prepared import averaged, errors_of, fields_of, with_errors
 from locpmap.refining.reading import SCORES, Given, read
@@ -95,6 +96,7 @@ def refine_tiled(
         raise InputTypeError(f"decoder is {decoder!r}, expected a LocPMAP")
     refuse_masked(image, "image")
     refuse_masked(logits, "logits")
+    image, logits, _ = by_name(image, logits, "hwk")
     source, pixels = as_source(logits, "logits"), None if image is None else as_source(image, "image")
     if len(source.shape) != 3 or 0 in source.shape:
         raise InputError(f"logits has shape {tuple(source.shape)}, expected (H, W, K)")
@@ -106,7 +108,7 @@ def refine_tiled(
             f"image has shape {tuple(pixels.shape)}, expected {size} like logits, with or without channels"
         )
     check_places(pixels, source)
-    mask = as_mask(mask, size, logits=source, image=pixels)
+    mask = as_mask(mask_by_name(mask), size, logits=source, image=pixels)
     refiner = as_refiner(model)
     learned = (refiner.weights, refiner.adjustment, float(stride))
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
