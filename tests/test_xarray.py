@@ -114,6 +114,30 @@ def test_dask_arrays_give_lazy_variables_with_the_same_values() -> None:
     np.testing.assert_allclose(np.stack([found.area_low, found.area_high]), 100 * np.stack(area.interval(0.9)))
 
 
+@pytest.mark.parametrize("lazy", [False, True])
+def test_pixels_with_nan_are_masked(lazy: bool) -> None:
+    if lazy:
+        pytest.importorskip("dask")
+    image, logits = arrays()
+    scene, scores = labelled()
+    given = np.zeros((H, W), bool)
+    given[:, -3:] = True
+    empty = given.copy()
+    empty[:4, :5] = empty[20:, 2] = True
+    scene = scene.astype(np.float32).where(~xr.DataArray(empty & (np.arange(W) > 3), dims=("y", "x")))
+    scores = scores.where(~xr.DataArray(empty & (np.arange(W) <= 3), dims=("y", "x")))
+    options: dict[str, Any] = {"decoder": DECODER, "mask": xr.DataArray(given, dims=("y", "x"))}
+    found = refine_xarray(scene.chunk() if lazy else scene, scores, **options).compute(scheduler="synchronous")
+    assert ((found.labels == -1) == empty).all()
+    assert found.area.sum() == pytest.approx(100 * (~empty).sum())
+    expected = lp.refine(image, logits, mask=empty, decoder=DECODER)
+    assert (found.labels == expected.labels).mean() > 0.99  # colours are scaled by other statistics
+    with pytest.raises(InputError, match="mask has dtype float64, expected booleans"):
+        refine_xarray(scene, scores, mask=np.zeros((H, W)))
+    with pytest.raises(InputError, match="mask"):
+        refine_xarray(scene * np.nan, scores)
+
+
 @pytest.mark.parametrize(
     ("place", "attributes", "area", "unit"),
     [

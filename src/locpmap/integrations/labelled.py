@@ -1,11 +1,13 @@
 """`refine_xarray`: arrays with named dimensions in, a dataset with error bars out."""
 
 from dataclasses import replace
+from functools import reduce
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from locpmap.arrays import to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction
 from locpmap.formats.atomic import PathLike
 from locpmap.inference import LocPMAP
@@ -42,6 +44,7 @@ def refine_xarray(
             the same area.
         model (Refiner, str or os.PathLike, default None): As in :func:`locpmap.refine`.
         mask (array, default None): Booleans, True where a pixel is ignored: rows and columns, or a plain array (H, W).
+            Pixels with NaN in the image, or in logits of its size, are ignored as well.
         decoder (LocPMAP, default None): The sampler. The default is that of :func:`locpmap.refine`, with 50 samples.
         level (float, default 0.9): Fraction of the samples whose areas are inside the intervals.
         **options: Other options of :func:`locpmap.refine`, or of :func:`locpmap.scale.refine_tiled` for dask arrays.
@@ -98,20 +101,38 @@ def refine_xarray(
         raise InputError(f"{taken[0]!r} is a dimension or coordinate, expected another name: it is a result's")
     size, unit = pixel_area(like)
     mask = mask_by_name(mask)
-    arrays = (None if image is None else like.data, logits.data)
-    lazy = any(map(is_dask, (*arrays, mask)))
+    mask = mask if mask is None or is_dask(mask) else to_numpy(mask, "mask")
+    pixels, values, mask = _with_missing(None if image is None else like.data, logits.data, mask)
+    lazy = any(map(is_dask, (pixels, values, mask)))
     sampler = replace(decoder or (TILES if lazy else REFINING), keep_samples=True)
     if lazy:
-        tiled: Any = refine_tiled(*arrays, model, mask=mask, decoder=sampler, **options)
+        tiled: Any = refine_tiled(pixels, values, model, mask=mask, decoder=sampler, **options)
         maps, areas = (tiled.labels, tiled.probability, tiled.entropy), _lazy_statistics(tiled.areas, inside)
     else:
-        result = refine(*arrays, model, layout="hwk", mask=mask, decoder=sampler, **options)
+        result = refine(pixels, values, model, layout="hwk", mask=mask, decoder=sampler, **options)
         maps = (result.labels, result.probability, result.entropy)
         areas = _statistics(measure(result, "area").values, inside)
     variables: dict[str, Any] = {name: (dims[: array.ndim], array) for name, array in zip(MAPS, maps, strict=True)}
     attributes = {"units": unit, "level": inside}
     variables |= {name: (dims[2:], size * areas[n], attributes) for n, name in enumerate(AREAS)}
     return import_module("xarray").Dataset(variables, coords)
+
+
+def _with_missing(image: Any, logits: Any, mask: Any) -> tuple[Any, Any, Any]:
+    """Return an image, logits, and a mask to which pixels with NaN are added.  NaN is replaced in arrays in memory."""
+    size = (logits if image is None else image).shape[:2]
+    arrays, masks = [], [] if mask is None else [mask]
+    for array, is_image in ((image, True), (logits, False)):
+        if array is not None and array.dtype.kind == "f" and array.shape[:2] == size:
+            empty = np.isnan(array)
+            if is_dask(empty) or empty.any():
+                masks.append(empty if empty.ndim == 2 else empty.any(axis=2))
+            if not is_dask(empty) and empty.any():  # the mean of an image adds no strong edges
+                array = np.where(empty, array[~empty].mean() if is_image and not empty.all() else 0, array)
+        arrays.append(array)
+    if mask is None or (mask.dtype == np.bool_ and mask.shape == size):  # others are refused later
+        mask = reduce(np.logical_or, masks) if masks else None
+    return arrays[0], arrays[1], mask
 
 
 def _statistics(areas: Any, level: float) -> Any:
