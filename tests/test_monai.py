@@ -83,11 +83,14 @@ def test_pipeline_with_the_real_monai_keeps_metadata(tmp_path: Path) -> None:
         np.testing.assert_allclose(saved.affine[:2], affine[:2], atol=1e-6)  # MONAI keeps two dimensions of a 2-D file
 
 
-def test_metadata_of_the_logits_are_used_without_an_image() -> None:
+def test_metadata_of_the_image_come_first() -> None:
     data = pytest.importorskip("monai.data")
     logits = data.MetaTensor(torch.randn(2, H, W), affine=torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0])))
     found = Refined("pred", image_key=None)({"pred": logits})
     np.testing.assert_array_equal(found["pred"].affine, logits.affine)
+    image = data.MetaTensor(torch.zeros(1, H, W), affine=torch.diag(torch.tensor([4.0, 5.0, 1.0, 1.0])))
+    found = Refined("pred")({"pred": logits, "image": image})
+    np.testing.assert_array_equal(found["pred"].affine, image.affine)
     plain = Refined("pred", image_key="image")({"pred": logits.as_tensor(), "image": torch.zeros(1, H, W)})
     assert type(plain["pred"]) is torch.Tensor
 

@@ -160,10 +160,9 @@ def test_units_of_coordinates_are_named() -> None:
 
 
 def test_rounded_coordinates_are_regular() -> None:
-    place = coordinates()
-    rounded = {dim: values.astype(np.float32) for dim, values in place.items()}  # y is rounded to 0.5
+    rounded = {dim: values.astype(np.float32) for dim, values in coordinates(2.3).items()}  # y is rounded to 0.5
     area, _ = pixel_area(xr.DataArray(np.zeros((H, W)), rounded, ("y", "x")))
-    assert area == pytest.approx(100, rel=0.01)
+    assert area == pytest.approx(2.3**2, rel=0.5 / 2.3 / (H - 1))
 
 
 SCENE, SCORES = labelled()
@@ -179,6 +178,7 @@ MORE = SCENE.expand_dims("time")
         ((MORE, SCORES), {}, "image has the dimensions .*, and at most one of bands"),
         ((SCENE, SCORES.rename(cover="lat")), {}, "logits has the dimensions"),
         ((SCENE, SCORES.assign_coords(x=SCORES.x + 6)), {}, "logits covers x from 6 to 406 and image from 0 to 400"),
+        ((SCENE, SCORES.assign_coords(x=1.2 * SCORES.x)), {}, "logits covers x from 0 to 480 and image from 0 to 400"),
         ((SCENE, SCORES.isel(y=slice(None, None, -1))), {}, "logits covers y from 4999760 to 5000000 and image from"),
         ((UNEVEN, SCORES), {}, "the coordinate y is not regular, expected numbers in equal steps"),
         ((SCENE.assign_coords(x=["a"] * W), SCORES), {}, "the coordinate x is not regular"),
