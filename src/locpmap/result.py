@@ -29,6 +29,7 @@ class Status(StrEnum):
     MAX_SWEEPS = "stopped at max_sweeps before converging"
     CLIMBS_CUT = "complete, but some climbs stopped at max_sweeps before a local maximum"
     MAX_SECONDS = "stopped at max_seconds"
+    NOT_MIXED = "not converged: the chains disagree (R-hat above 1.1)"
     FORBIDDEN = "ended with labels that a pairwise table forbids (score -inf)"
 
 
@@ -67,6 +68,11 @@ class Result:
         log_partition (float, array or None): log Z, or an approximation of it; (N,) for a batch.
         log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or the Bethe approximation.
         samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
+        r_hat (float, array or None): Of gibbs with several chains: the largest split R-hat over sites and labels, (N,)
+            for a batch.  Near 1 if the chains agree; above 1.1, ``status`` is :attr:`Status.NOT_MIXED`.
+        n_effective (float, array or None): Of gibbs with several chains: the number of independent samples that would
+            estimate the probabilities equally well, (N,) for a batch.  The root-mean-square error of ``probability``
+            is about the root of the mean ``variance`` over ``n_effective``.
         model (str): Checksum of the refiner that drew the samples with its default decoder, for its guarantee.
         ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
         potentials (Potentials): The decoded model.
@@ -106,6 +112,8 @@ class Result:
     log_partition: Any = None  # float or (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, .., sites) int16
+    r_hat: Any = None  # float or (N,)
+    n_effective: Any = None  # float or (N,)
     model: str = field(default="", repr=False)
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)

@@ -46,14 +46,14 @@ def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: 
                 raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
             if not LINES.fullmatch(name):
                 raise unknown("blocks", name, ("rows", "columns", "rows+columns", "rows:16"))
-            _check_near(structure, f"blocks={name!r}")
+            check_near(structure, f"blocks={name!r}")
         assert isinstance(structure, Grid)
         return _line_plan(structure, names)
     if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
         height, width = (whole_number("a side of the tile in blocks", side, 1) for side in blocks)
         if not isinstance(structure, Grid):
             raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
-        _check_near(structure, f"blocks=({height}, {width})")
+        check_near(structure, f"blocks=({height}, {width})")
         if not fits(n_labels, height * width):
             raise TooLargeError(
                 f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
@@ -105,14 +105,24 @@ def _tiles(grid: Grid, height: int, width: int) -> Family:
     return Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
 
 
-def _check_near(grid: Grid, what: str) -> None:
+def check_near(grid: Grid, what: str) -> None:
+    """Raise unless the grid has 4 or 8 neighbours."""
     if isinstance(grid.connectivity, tuple):
         raise InputError(f"{what} needs a grid of 4 or 8 neighbours; with further ones give a list of site lists")
 
 
 def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_joint: int) -> Family:
-    """Return the given blocks.  Sites in none of them become blocks of one site."""
-    near, n_sites = structure.adjacency(), structure.n_sites
+    near, groups = structure.adjacency(), listed_groups(blocks, structure)
+    solved = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
+    sites_of, parents_of = zip(*(solved[b] for b in _coloured(groups, near, structure.n_sites)), strict=True)
+    parent = [np.full(len(s), -1) if p is None else p for s, p in zip(sites_of, parents_of, strict=True)]
+    joint = np.array([parents is None for parents in parents_of])
+    return Family(np.concatenate(sites_of), np.array([len(s) for s in sites_of]), np.concatenate(parent), joint)
+
+
+def listed_groups(blocks: Sequence[Any], structure: Grid | Graph) -> list[Array]:
+    """Return the sites of the given blocks, sorted.  Sites in none of them become blocks of one site."""
+    n_sites = structure.n_sites
     taken = np.full(n_sites, -1)
     groups: list[Array] = []
     for b, block in enumerate(blocks):
@@ -126,12 +136,7 @@ def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_j
             raise InputError(f"blocks[{b}] holds a site that is already in a block, expected disjoint blocks")
         taken[sites] = b
         groups.append(np.sort(sites))
-    groups += [np.array([site]) for site in np.flatnonzero(taken < 0)]
-    solved = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
-    sites_of, parents_of = zip(*(solved[b] for b in _coloured(groups, near, n_sites)), strict=True)
-    parent = [np.full(len(s), -1) if p is None else p for s, p in zip(sites_of, parents_of, strict=True)]
-    joint = np.array([parents is None for parents in parents_of])
-    return Family(np.concatenate(sites_of), np.array([len(s) for s in sites_of]), np.concatenate(parent), joint)
+    return groups + [np.array([site]) for site in np.flatnonzero(taken < 0)]
 
 
 def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint: int) -> tuple[Array, Array | None]:

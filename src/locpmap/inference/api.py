@@ -205,9 +205,10 @@ def result_of(
         labels = where(masked, -1, labels)
         probability = None if probability is None else where(masked[:, :, None], 0, probability)
     restore, unflatten = potentials.restore, potentials.unflatten
-    log_partition: Any = outcome.log_partition
-    if log_partition is not None:
-        log_partition = restore(log_partition) if potentials.batched else float(log_partition[0])
+    of_images = (outcome.log_partition, outcome.r_hat, outcome.n_effective)
+    log_partition, r_hat, n_effective = (
+        value if value is None else restore(value) if potentials.batched else float(value[0]) for value in of_images
+    )
     return Result(
         labels=restore(unflatten(labels)),
         probability=None if probability is None else restore(unflatten(probability)),
@@ -219,6 +220,8 @@ def result_of(
         log_partition=log_partition,
         log_partition_kind=outcome.log_partition_kind,
         samples=samples,
+        r_hat=r_hat,
+        n_effective=n_effective,
         ending=ending if problem.kernels.device else ending(),
         potentials=potentials,
     )

@@ -98,6 +98,8 @@ class Outcome:
     log_partition: Any = None  # (N,)
     log_partition_kind: BoundKind | None = None
     samples: Any = None  # (M, N, S)
+    r_hat: Any = None  # (N,)
+    n_effective: Any = None  # (N,)
     status: Status | None = None  # overrides the status of the loop
 
 
@@ -185,7 +187,7 @@ def drive(
             if time.perf_counter() - began >= max_seconds:
                 status = Status.MAX_SECONDS
     outcome = decoder.finish(problem, state)
-    if outcome.status is not None and status is not Status.MAX_SECONDS:
+    if outcome.status is not None and (status is not Status.MAX_SECONDS or outcome.status is Status.NOT_MIXED):
         status = outcome.status
     return outcome, status
 

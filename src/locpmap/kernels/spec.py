@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol, Self
 
-from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.block_plan import BlockPlan, DrawPlan
 from locpmap.kernels.fields import Fields
 from locpmap.kernels.likelihood import Losses, Scores
 from locpmap.kernels.model import NOTHING, Array, GridWindow, Model
@@ -171,6 +171,8 @@ class Chain:
     first_counted: int = 1  # number (from 1) of the first counted sweep; then every `thin`-th counts
     thin: int = 1
     sweeps: int = 0  # performed so far
+    draws: DrawPlan | None = None  # blocks to draw jointly; None to draw single sites
+    clusters: bool = False  # whether to draw clusters of equal labels (Swendsen-Wang)
 
     def counted(self, n_sweeps: int) -> int:
         """Return how many of the next ``n_sweeps`` sweeps are counted."""
@@ -247,6 +249,9 @@ class Kernels(Protocol):
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
         """Advance a chain.  Return its labels after each of the K counted sweeps, (K, N, S); (0, N, S) without keep."""
+
+    def gibbs_chains(self, model: ModelView, chains: list[Chain], n_sweeps: int, *, keep: bool = False) -> list[Array]:
+        """Advance several chains of the same model, in parallel where possible; return what `gibbs` returns for each."""
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
         """Advance beliefs (N, S, L) and marks (N, S), at first `model.UNVISITED`, in place until convergence."""

@@ -9,6 +9,9 @@ from locpmap.kernels.cpu.sampling import Sampling
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import NOTHING, Array
 from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
+from locpmap.kernels.threads import ranges
+
+MAX_SPREAD = 650.0  # difference of scores below which no entry of a table of exponentials underflows
 
 
 class CpuKernels(Sampling, Passing, Likelihoods):
@@ -35,13 +38,31 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         n_kept = 0
         for _ in range(n_sweeps):
             counts = chain.counted(1) > 0
-            how = (chain.adds if counts else NOTHING, chain.temperature, *chain.key, chain.sweeps + 1)
-            self.sweep("gibbs", model.flat, chain.labels, totals, *how, chain.first_image)
+            where = (chain.labels, totals, chain.adds if counts else NOTHING, chain.temperature)
+            noise = (*chain.key, chain.sweeps + 1, chain.first_image)
+            if chain.clusters:
+                self.by_images("gibbs_clusters", model.flat, *where, *noise)
+            elif chain.draws is not None:
+                linear = (chain.draws.width + 1) * spread(model) < MAX_SPREAD * chain.temperature
+                self.by_images("gibbs_blocks", model.flat, chain.draws, *where, linear, *noise)
+            else:
+                self.sweep("gibbs", model.flat, *where, *noise)
             chain.sweeps += 1
             if keep and counts:
                 kept[n_kept] = chain.labels
                 n_kept += 1
         return kept
+
+    def gibbs_chains(self, model: ModelView, chains: list[Chain], n_sweeps: int, *, keep: bool = False) -> list[Array]:
+        """Advance chains, each in one thread if there are at least as many chains as threads."""
+        if len(chains) < self.threads.n_threads:
+            return [self.gibbs(model, chain, n_sweeps, keep=keep) for chain in chains]
+        alone = CpuKernels(self.name)
+        if chains[0].draws is not None:
+            spread(model)  # computed here, before threads share it
+        jobs = [(chains[begin:stop],) for begin, stop in ranges(len(chains), self.threads.n_threads)]
+        parts = self.threads.map(lambda some: [alone.gibbs(model, c, n_sweeps, keep=keep) for c in some], jobs)
+        return [kept for part in parts for kept in part]
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
         for made in range(1, n_sweeps + 1):
@@ -54,6 +75,24 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         terms = np.zeros(beliefs.shape[:2])
         self.sweep("mean_field_bound", model.flat, beliefs, terms)
         return terms.sum(axis=1)
+
+
+def spread(model: ModelView) -> float:
+    """Return the largest difference that a change of one label can make to finite scores, at most; cached."""
+    if "spread" not in model.cache:
+        flat = model.flat
+        tables = np.abs(flat.features) * _range(flat.tables, (3, 4))  # (1|N, 1|E, F)
+        of_edges = np.broadcast_to(tables.sum(axis=2).max(axis=0), len(flat.edges))
+        at_sites = np.bincount(flat.edges.T.ravel(), np.tile(of_edges, 2), flat.unary.shape[1])
+        model.cache["spread"] = float((at_sites + _range(flat.unary, 2).max(axis=0)).max())
+    return model.cache["spread"]  # type: ignore[no-any-return]
+
+
+def _range(values: Array, axis: Any) -> Array:
+    """Return the range of the finite values."""
+    finite = np.isfinite(values)
+    top = np.where(finite, values, -np.inf).max(axis=axis)
+    return np.where(np.isfinite(top), top - np.where(finite, values, np.inf).min(axis=axis), 0.0)
 
 
 _checked: type[Kernels] = CpuKernels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from locpmap.errors import BackendError
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import Array
 from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
@@ -42,7 +43,12 @@ class TritonKernels(Sampling, Passing, Likelihoods):
 
     def gibbs(self, model: ModelView, chain: Chain, n_sweeps: int, *, keep: bool = False) -> Array:
         """Advance a Gibbs chain by ``n_sweeps`` sweeps in one launch."""
+        if chain.draws is not None or chain.clusters:
+            raise BackendError("gibbs draws blocks on the CPU: use device='cpu', or blocks='sites'")
         return gibbs(model.flat, chain, n_sweeps, keep)
+
+    def gibbs_chains(self, model: ModelView, chains: list[Chain], n_sweeps: int, *, keep: bool = False) -> list[Array]:
+        return [self.gibbs(model, chain, n_sweeps, keep=keep) for chain in chains]
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
         """Update beliefs by at most ``n_sweeps`` sweeps in one launch."""
