@@ -32,6 +32,14 @@ def names_of_examples(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace.update(lp=lp, np=np)
 
 
+@pytest.fixture(autouse=True)
+def threads_for_small_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let threads divide models of any size, so that small ones test the division."""
+    from locpmap.kernels.cpu import dispatch
+
+    monkeypatch.setattr(dispatch, "MIN_SHARED", 0)
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Start Chromium through playwright; skip the test if one of them is not installed."""

@@ -8,7 +8,7 @@ no border stays.
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,7 +103,7 @@ def _tiles(grid: Grid, height: int, width: int, down: int, right: int) -> Iterat
 
 def _cuts(size: int, part: int, shift: int) -> list[tuple[int, int]]:
     bounds = [0, *range(shift or part, size, part), size]
-    return list(zip(bounds[:-1], bounds[1:], strict=True))
+    return list(pairwise(bounds))
 
 
 def combs(grid: Grid, *, across: bool = False) -> list[Array]:
@@ -225,7 +225,7 @@ def _plan(families: list[list[Order]], structure: Grid | Graph, n_labels: int, b
     ptr = accumulate((len(order.site) for order in orders), initial=0)
     site, removed = (np.concatenate(parts).astype(np.int32) for parts in zip(*orders, strict=True))
     arrays = (np.array(list(counts)), np.array(list(ptr)), site, removed, block_of)
-    return DrawPlan(*(frozen(array) for array in arrays), width, entries)
+    return DrawPlan._make((*(frozen(array) for array in arrays), width, entries))
 
 
 def _fits(n_labels: int, narrow: int) -> bool:

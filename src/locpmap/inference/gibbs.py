@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, cast, namespace, place_like
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.errors import InputError, whole_number, within
 from locpmap.graphs.block_draws import plan_draws
 from locpmap.inference.decoder import Outcome, Problem, Step
 from locpmap.inference.icm import climb_once
@@ -29,8 +29,8 @@ class _State:
     pending: list[Array] = field(default_factory=list)  # (N, S): drawn, but not returned yet
 
     @property
-    def chains(self) -> list[Chain]:
-        return [ladder[0] for ladder in self.ladders]
+    def totals(self) -> list[Any]:
+        return [ladder[0].totals for ladder in self.ladders]
 
     @property
     def sweeps(self) -> int:
@@ -128,7 +128,12 @@ class Gibbs(Sampler):
         plan = None
         if not clusters and not self._by_sites():
             plan = plan_draws(self.blocks, potentials.structure, potentials.n_labels)
-        how = {"first_counted": self.burn_in + self.thin, "thin": self.thin, "draws": plan, "clusters": clusters}
+        how: dict[str, Any] = {
+            "first_counted": self.burn_in + self.thin,
+            "thin": self.thin,
+            "draws": plan,
+            "clusters": clusters,
+        }
         temperatures = temperatures_of(self.tempering)
         ladders: list[list[Chain]] = []
         for c in range(self.n_chains):
@@ -137,10 +142,8 @@ class Gibbs(Sampler):
                 number = c * len(temperatures) + t
                 mine = replace(problem, key=(problem.key[0], (problem.key[1] + number) % 2**32))
                 totals = None if t else problem.zeros(potentials.unary.shape, "float64")
-                labels = start_labels(self.start, mine)
-                ladder.append(
-                    Chain(labels, mine.key, problem.first_image, totals, start_temperature=temperature, **how)
-                )
+                where = (start_labels(self.start, mine), mine.key, problem.first_image, totals)
+                ladder.append(Chain(*where, start_temperature=temperature, **how))
             ladders.append(ladder)
         return _State(ladders)
 
@@ -163,32 +166,31 @@ class Gibbs(Sampler):
         """Perform sweeps, up to sweep ``upto`` at most; return their samples (R, N, S) if ``keep``."""
         tempered = len(state.ladders[0]) > 1
         n_sweeps = 1 if tempered else min(problem.sweeps_per_step, upto - state.sweeps)
-        for chain in state.chains:
-            chain.adds = (VOTES if self.probability == "votes" else CONDITIONAL) if counted else NOTHING
+        for ladder in state.ladders:
+            ladder[0].adds = (VOTES if self.probability == "votes" else CONDITIONAL) if counted else NOTHING
         if tempered:
             exchange(problem, state.ladders)
         every = [chain for ladder in state.ladders for chain in ladder]
         kept = problem.kernels.gibbs_chains(problem.view, every, n_sweeps, keep=keep)
         if counted and self.n_chains > 1:
-            state.halves.note(self._samples_at(state.sweeps), state.chains)
+            state.halves.note(self._samples_at(state.sweeps), state.totals)
         if not keep:
             return None
         labels = namespace(kept[0]).stack(kept[:: len(state.ladders[0])], 1)  # (K, chains, N, S)
         return labels.reshape(-1, *labels.shape[2:])
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
-        n_samples, chains = self._samples_at(state.sweeps), state.chains
-        totals = [chain.totals for chain in chains]
+        n_samples, totals = self._samples_at(state.sweeps), state.totals
         if n_samples == 0:  # stopped during burn-in: return the current state
             each = place_like(totals[0], np.eye(totals[0].shape[2]))
-            totals = [each[chain.labels] for chain in chains]
-        probability = cast(sum(totals) / (max(n_samples, 1) * len(chains)), problem.potentials.unary.dtype)
+            totals = [each[ladder[0].labels] for ladder in state.ladders]
+        probability = cast(sum(totals) / (max(n_samples, 1) * self.n_chains), problem.potentials.unary.dtype)
         r_hat, n_effective = state.halves.read(n_samples, totals) if self.n_chains > 1 else (None, None)
         return Outcome(
             labels=probability.argmax(axis=2),
             probability=probability,
             n_sweeps=state.sweeps,
-            n_samples=n_samples * len(chains),
+            n_samples=n_samples * self.n_chains,
             samples=namespace(probability).concatenate(state.samples) if n_samples and self.keep_samples else None,
             r_hat=r_hat,
             n_effective=n_effective,

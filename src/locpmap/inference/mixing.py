@@ -1,6 +1,7 @@
 """Mixing of Markov chains: whether several chains agree, and replica exchange between temperatures."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -21,14 +22,14 @@ class Halves:
     thirds of the samples.
     """
 
-    marks: list[tuple[int, list[Array]]] = field(default_factory=list)  # samples per chain, totals (N, S, L) of each
+    marks: list[tuple[int, list[Any]]] = field(default_factory=list)  # samples per chain, totals (N, S, L) of each
 
-    def note(self, n_samples: int, chains: list[Chain]) -> None:
+    def note(self, n_samples: int, totals: list[Any]) -> None:
         """Copy the totals if the number of samples per chain has doubled since the last copy."""
         if n_samples >= (2 * self.marks[-1][0] if self.marks else 1):
-            self.marks = [*self.marks[-1:], (n_samples, [chain.totals + 0 for chain in chains])]
+            self.marks = [*self.marks[-1:], (n_samples, [total + 0 for total in totals])]
 
-    def read(self, n_samples: int, totals: list[Array]) -> tuple[Array, Array]:
+    def read(self, n_samples: int, totals: list[Any]) -> tuple[Array, Array]:
         """Return R-hat and the effective number of samples of each image, (N,), from the totals at the end."""
         if n_samples < 4:
             unknown = totals[0].sum(axis=(1, 2)) * 0
@@ -67,15 +68,17 @@ def exchange(problem: Problem, ladders: list[list[Chain]]) -> None:
     is word 1 of stream CHAIN at the sweep so far and the number of the lower temperature as the site.
     """
     sweep = ladders[0][0].sweeps
-    images = range(problem.first_image, problem.first_image + problem.potentials.n_images)
+    images = problem.first_image + np.arange(problem.potentials.n_images)[:, None]
+    steps = np.tile(np.arange(len(ladders[0])), (len(images), 1))  # (N, temperatures)
     for ladder in ladders:
         scores = [problem.kernels.score(problem.view, chain.labels) for chain in ladder]
+        words = noise.words(ladder[0].key, noise.CHAIN, images, sweep, steps)[1]
+        log_u = place_like(scores[0], np.log(noise.uniform(words)))
         for t in range(sweep % 2, len(ladder) - 1, 2):
             lower, upper = ladder[t], ladder[t + 1]
-            words = [noise.words(lower.key, noise.CHAIN, image, sweep, np.array([t]))[1, 0] for image in images]
-            log_u = place_like(scores[t], np.log(noise.uniform(np.array(words))))
-            gain = (1 / lower.temperature - 1 / upper.temperature) * (scores[t + 1] - scores[t])
-            swap, where = (log_u < gain)[:, None], namespace(scores[t]).where
+            colder = 1 / lower.temperature - 1 / upper.temperature
+            swap = (log_u[:, t] + colder * scores[t] < colder * scores[t + 1])[:, None]  # scores may be -inf
+            where = namespace(log_u).where
             lower.labels, upper.labels = (
                 where(swap, upper.labels, lower.labels),
                 where(swap, lower.labels, upper.labels),

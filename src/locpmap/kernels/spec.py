@@ -251,7 +251,7 @@ class Kernels(Protocol):
         """Advance a chain.  Return its labels after each of the K counted sweeps, (K, N, S); (0, N, S) without keep."""
 
     def gibbs_chains(self, model: ModelView, chains: list[Chain], n_sweeps: int, *, keep: bool = False) -> list[Array]:
-        """Advance several chains of the same model, in parallel where possible; return what `gibbs` returns for each."""
+        """Advance several chains of one model, in parallel if possible; return what `gibbs` returns for each."""
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
         """Advance beliefs (N, S, L) and marks (N, S), at first `model.UNVISITED`, in place until convergence."""

@@ -85,7 +85,7 @@ def spread(model: ModelView) -> float:
         of_edges = np.broadcast_to(tables.sum(axis=2).max(axis=0), len(flat.edges))
         at_sites = np.bincount(flat.edges.T.ravel(), np.tile(of_edges, 2), flat.unary.shape[1])
         model.cache["spread"] = float((at_sites + _range(flat.unary, 2).max(axis=0)).max())
-    return model.cache["spread"]  # type: ignore[no-any-return]
+    return float(model.cache["spread"])
 
 
 def _range(values: Array, axis: Any) -> Array:

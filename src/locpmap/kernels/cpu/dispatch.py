@@ -8,6 +8,8 @@ from typing import Any
 from locpmap.kernels.model import Model
 from locpmap.kernels.threads import Threads, ranges
 
+MIN_SHARED = 4096  # scores of an image; with fewer, a sweep takes less time than starting threads
+
 
 @cache
 def kernel_of(backend: str, operation: str) -> Callable[..., Any]:
@@ -35,11 +37,12 @@ class Dispatch:
         """Run an operation ``(model, *state, lo, hi, begin, stop)`` once over every image and site.
 
         A call covers images lo..hi and positions begin..stop of ``model.order``.  With at least one image per thread,
-        the threads divide the images.  Otherwise they divide the sites of one colour class after another.
+        or small images, the threads divide the images.  Otherwise they divide the sites of one colour class after
+        another.
         """
         kernel, n_threads = self.kernel_of(operation), self.threads.n_threads
-        n_images, n_sites, _ = model.unary.shape
-        if n_images >= n_threads:
+        n_images, n_sites, n_labels = model.unary.shape
+        if n_images >= n_threads or n_sites * n_labels < MIN_SHARED:
             self.threads.map(kernel, [(model, *state, lo, hi, 0, n_sites) for lo, hi in ranges(n_images, n_threads)])
             return
         for begin, stop in zip(model.class_ptr[:-1].tolist(), model.class_ptr[1:].tolist(), strict=True):

@@ -18,9 +18,7 @@ SMALL = 1e-10  # a table is scaled if its largest entry is smaller
 
 
 @kernel
-def gibbs_blocks(
-    model, plan, labels, totals, adds, temperature, linear, k0, k1, sweep, first_image, lo, hi
-):
+def gibbs_blocks(model, plan, labels, totals, adds, temperature, linear, k0, k1, sweep, first_image, lo, hi):
     """Update the labels (N, S) of images lo..hi, once at every site, by the blocks of the sweep's family."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends, site_id = model.indptr, model.neighbour, model.edge, model.end, model.site_id

@@ -57,18 +57,19 @@ def _draw_block(
     adds: int,
     totals: Array,
 ) -> None:
-    operations = list(zip(plan.site[plan.ptr[b] : plan.ptr[b + 1]], plan.removed[plan.ptr[b] : plan.ptr[b + 1]]))
-    inside = {int(site) for site, _ in operations}
+    mine = slice(plan.ptr[b], plan.ptr[b + 1])
+    operations = list(zip(plan.site[mine].tolist(), plan.removed[mine].tolist(), strict=True))
+    inside = {site for site, _ in operations}
     frontier: list[int] = []
     table = np.zeros(())  # logarithms, one axis per site of the frontier
     removals = []  # (site, the other sites, table with the site's axis last)
     for site, removed in operations:
         if removed < 0:
-            table = table[..., None] + _terms(model, n, int(site), y, inside, frontier) / temperature
-            frontier.append(int(site))
+            table = table[..., None] + _terms(model, n, site, y, inside, frontier) / temperature
+            frontier.append(site)
         else:
             frontier.pop(removed)
-            removals.append((int(site), list(frontier), np.moveaxis(table, removed, -1)))
+            removals.append((site, list(frontier), np.moveaxis(table, removed, -1)))
             table = np.logaddexp.reduce(table, axis=removed)
     possible = bool(table > -np.inf)
     for site, others, weights in reversed(removals):

@@ -57,7 +57,7 @@ def philox(counter: tuple[Array, Array, Array, Array], key: Key) -> tuple[Array,
     return c0, c1, c2, c3
 
 
-def words(key: Key, stream: int, image: int, sample: int, sites: Array, group: int = 0) -> Array:
+def words(key: Key, stream: int, image: int | Array, sample: int, sites: Array, group: int = 0) -> Array:
     """Return the four words of every site, (4, n_sites)."""
     site = sites.astype(np.uint64)
     like = np.zeros_like(site)
