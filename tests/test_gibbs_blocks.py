@@ -182,14 +182,19 @@ def test_every_draw_agrees_with_the_reference(case: str, blocks: Any) -> None:
     assert (sums[pot.unary == FORBIDDEN] == 0).all()
 
 
-@pytest.mark.parametrize("scale", [1.0, 12.0, 30.0])
-def test_tables_of_exponentials_and_of_logarithms_give_the_same_draws(scale: float) -> None:
-    """The largest scale is beyond what is used: entries of its tables are still normal numbers."""
-    pot = Potentials.grid(normal(9, 12, 2, scale=scale), (normal(9, 11, scale=scale), normal(8, 12, scale=scale)))
-    plan = plan_draws("strips:4", pot.structure, 2)
+@pytest.mark.parametrize(
+    ("blocks", "height", "width", "scale"), [("strips:4", 9, 12, 1), ("strips:4", 9, 12, 30), ("rows", 1, 3_000, 8)]
+)
+def test_tables_of_exponentials_and_of_logarithms_give_the_same_draws(
+    blocks: str, height: int, width: int, scale: float
+) -> None:
+    """Long products of small factors are scaled.  The scale of 30 is more than is used with exponentials."""
+    terms = (normal(height, width - 1, scale=scale), normal(height - 1, width, scale=scale))
+    pot = Potentials.grid(normal(height, width, 2, scale=scale), terms)
+    plan = plan_draws(blocks, pot.structure, 2)
     runs = []
     for linear in (True, False):
-        labels, sums = np.zeros((1, 108), np.int64), np.zeros(pot.unary.shape)
+        labels, sums = np.zeros((1, height * width), np.int64), np.zeros(pot.unary.shape)
         for sweep in range(40):
             kernel_of("numba", "gibbs_blocks")(
                 pot.model, plan, labels, sums, CONDITIONAL, 1.0, linear, *KEY, sweep, 0, 0, 1

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.errors import InputError, InputTypeError, whole_number, within
-from locpmap.graphs.blocks import LENGTH, plan_blocks
+from locpmap.graphs.blocks import LENGTH, LINES, plan_blocks
 from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.fields import ErrorFields
 from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
@@ -55,6 +55,9 @@ class LocPMAP(TallySampler):
         keep_samples (bool, default False): Return the samples in ``result.samples``, (M, ...). Tiles count the areas of
             their labels instead (``TiledResult.areas``).
         fields (ErrorFields, default None): Errors that neighbouring sites share, drawn anew for every sample.
+        line_noise (str, default "sites"): Noise of rows or columns.  "sites" adds it to the scores of their sites.
+            "joint" adds independent noise to every joint labelling of a line, as the theorem requires for blocks; it
+            needs "rows" or "columns", whole or in parts, and runs on the CPU.
 
     Notes:
         ``probability`` describes the perturbed local maxima, not the marginals of the model.  Under strong coupling the
@@ -66,7 +69,7 @@ class LocPMAP(TallySampler):
 
         Noise is drawn lazily for single sites with two labels, or with up to 255 labels and attractive Potts weights
         on a grid of 4 neighbours.  This is much faster and has the same distribution.  ``result.noise`` is "lazy",
-        "plain", or "none" for temperature 0.
+        "plain", "joint" with ``line_noise="joint"``, or "none" for temperature 0.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
@@ -90,6 +93,7 @@ class LocPMAP(TallySampler):
     temperature: float = 1.0
     keep_samples: bool = False
     fields: ErrorFields | None = None
+    line_noise: str = "sites"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -104,6 +108,12 @@ class LocPMAP(TallySampler):
                 f"blocks is {self.blocks!r}, expected 'sites', 'rows', 'columns', 'rows+columns', parts of them such as"
                 " 'rows:16', a tile (h, w) or a list of site lists"
             )
+        if self.line_noise not in ("sites", "joint"):
+            raise InputError(f"line_noise is {self.line_noise!r}, expected 'sites' or 'joint'")
+        if self.line_noise == "joint":
+            if not isinstance(self.blocks, str) or not LINES.fullmatch(self.blocks):
+                raise InputError(f"line_noise is 'joint' and blocks is {self.blocks!r}, expected 'rows' or 'columns'")
+            object.__setattr__(self, "on_gpu", False)
 
     def init(self, problem: Problem) -> Tally:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
@@ -117,7 +127,8 @@ class LocPMAP(TallySampler):
         if fields is None and scheme == NONE and start == PERTURBED and blocks is None and potentials.pairwise.coupled:
             # The kernel with fields is the fastest one without noise: it needs no lists of neighbours.
             fields = no_fields(potentials.n_labels) if _few_candidates(potentials) else None
-        climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
+        how = (start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
+        climb = Climb(perturbation, *how, clocks=self._noise(potentials) == "joint")
         draw = partial(problem.kernels.climb, problem.view, climb)
         tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
         if fields is not None and self.fields is not None and self.probability == "conditional":
@@ -135,6 +146,8 @@ class LocPMAP(TallySampler):
     def _noise(self, potentials: Potentials) -> str:
         if self.temperature == 0:
             return "none"
+        if self.line_noise == "joint":
+            return "joint"
         few = potentials.n_labels == 2 or _few_candidates(potentials)
         return "lazy" if self._single_sites() and few else "plain"
 

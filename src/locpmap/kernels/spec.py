@@ -120,6 +120,7 @@ class Climb:
     lazy: bool = False  # whether the noise uses the lazy scheme of `reference.noise`
     blocks: Blocks | None = None  # None to update single sites
     fields: Fields | None = None  # error fields, which each sample adds to the unaries
+    clocks: bool = False  # whether lines have noise on their joint labellings, instead of on their sites
 
 
 class Drawn(Protocol):

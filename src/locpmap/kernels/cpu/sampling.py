@@ -6,7 +6,8 @@ implementations of a noise scheme use the same noise:
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
 - Potts weights on a grid with error fields: samples one by one (``climb_fields``);
-- any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``).
+- any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``);
+- lines with noise on their joint labellings (``climb_clocks``).
 """
 
 from dataclasses import dataclass, replace
@@ -77,7 +78,8 @@ class Sampling(Dispatch):
             return self._with_fields(model, climb, span)
         if climb.blocks is not None:
             plan, flat = climb.blocks.plan, model.flat  # built here, before threads share them
-            return self._general("climb_blocks", model, span, (flat, plan, *_how(climb)), climb.first_image)
+            operation = "climb_clocks" if climb.clocks else "climb_blocks"
+            return self._general(operation, model, span, (flat, plan, *_how(climb)), climb.first_image)
         if climb.lazy and n_labels > 2:
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
         if climb.lazy and takes_bits(model):

@@ -33,6 +33,7 @@ Key = tuple[int, int]
 # Streams separate different uses of the same (image, sample, site).
 PLAIN, LAZY_SITE, LAZY_CLOCK, LOGISTIC, START, START_BITS, CHAIN, DROP, LAZY_FINE, LOGISTIC_FINE = range(10)
 SHARED, PRESENCE, PHASE, FIELD = range(10, 14)  # for error fields
+CLOCK = 14  # candidates for the labels of a line, one per group
 
 BITS = 23  # leading bits of a word that form a uniform
 
