@@ -1,0 +1,113 @@
+"""Measure samplers and write docs/samplers.md: ``python -m benchmarks.samplers run --record``, then ``page``."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+import locpmap as lp
+from benchmarks import machine
+from benchmarks.report import write_record
+from benchmarks.samplers.models import CASES, Case
+from benchmarks.samplers.others import coupling_from_the_past, dmala, gibbs_with_gradients
+from benchmarks.samplers.page import PAGE, RECORD, write_page
+from locpmap.result import Status
+
+MOST = 10**9 // 4 * 4  # samples; the time limit ends the run
+OPTIONS: dict[str, Any] = {"n_samples": MOST, "n_chains": 4, "burn_in": 20, "probability": "conditional"}
+OURS: dict[str, Any] = {
+    "LocPMAP, votes": lp.LocPMAP(MOST, probability="votes"),
+    "LocPMAP, conditional": lp.LocPMAP(MOST),
+    "LocPMAP, rows+columns": lp.LocPMAP(MOST, "rows+columns"),
+    "LocPMAP, rows, joint noise": lp.LocPMAP(MOST, "rows", line_noise="joint"),
+    "Gibbs, sites": lp.Gibbs(**OPTIONS),
+    "Gibbs, rows+columns": lp.Gibbs(blocks="rows+columns", **OPTIONS),
+    "Gibbs, trees": lp.Gibbs(blocks="trees", **OPTIONS),
+    "Gibbs, strips of 8": lp.Gibbs(blocks="strips:8", **OPTIONS),
+    "Gibbs, trees, 8 temperatures": lp.Gibbs(blocks="trees", tempering=8, **OPTIONS),
+    "Swendsen-Wang": lp.Gibbs(blocks="clusters", **OPTIONS),
+    "perturb and max-product": lp.PerturbAndMaxProduct(MOST),
+    "perturb and MAP": lp.PerturbAndMAP(MOST),
+}
+OTHERS: dict[str, Callable[[lp.Potentials, float, int], Any]] = {
+    "Gibbs-with-gradients": gibbs_with_gradients,
+    "DMALA": dmala,
+    "coupling from the past": coupling_from_the_past,
+}
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def measured(name: str, potentials: lp.Potentials, exact: Any, seconds: float, seed: int) -> dict[str, Any]:
+    """Return the seconds, the error and whether chains disagree, of one run; errors are None without an estimate."""
+    began = time.perf_counter()
+    if name in OURS:
+        result = lp.infer(potentials, OURS[name], seed=seed, max_seconds=seconds)
+        one, not_mixed = result.probability[..., 1], result.status is Status.NOT_MIXED
+    else:
+        found, not_mixed = OTHERS[name](potentials, seconds, seed), False
+        one = None if found is None else found.reshape(exact.shape)
+    error = None if one is None else float(np.abs(one - exact).mean())
+    return {"seconds": time.perf_counter() - began, "error": error, "not_mixed": not_mixed}
+
+
+def applies(name: str, case: Case) -> bool:
+    """Return whether a sampler accepts the models: three need attractive ones."""
+    return case.low >= 0 or name not in ("Swendsen-Wang", "perturb and MAP", "coupling from the past")
+
+
+def solved(case: Case, seed: int) -> dict[str, Any]:
+    """Return the rows of all samplers on the models of a case: means over models, for each budget."""
+    runs: dict[str, list[list[dict[str, Any]]]] = {}
+    for number in range(case.n_models):
+        potentials = case.potentials(number)
+        began = time.perf_counter()
+        exact = lp.infer(potentials, "exact").probability[..., 1]
+        typer.echo(f"{case.name}, model {number}: exact in {time.perf_counter() - began:.1f} s")
+        for name in (*OURS, *OTHERS):
+            if not applies(name, case):
+                continue
+            if name in OURS:
+                lp.infer(potentials, OURS[name], max_seconds=0)  # compiles the kernels
+            found = [measured(name, potentials, exact, seconds, seed + number) for seconds in case.budgets]
+            runs.setdefault(name, []).append(found)
+            typer.echo(f"  {name:30} {[one['error'] and round(one['error'], 4) for one in found]}")
+    rows = {name: {key: _mean(found, key) for key in ("seconds", "error", "not_mixed")} for name, found in runs.items()}
+    return {**asdict(case), "budgets": list(case.budgets), "samplers": rows}
+
+
+def _mean(runs: list[list[dict[str, Any]]], key: str) -> list[Any]:
+    """Return means over models for every budget; None if a model has no estimate.  Chains must agree on all models."""
+    columns = list(zip(*([one[key] for one in run] for run in runs), strict=True))
+    if key == "not_mixed":
+        return [any(values) for values in columns]
+    return [None if None in values else float(np.mean(values)) for values in columns]
+
+
+@app.command()
+def run(
+    seed: int = 0,
+    case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this; all by default.")] = None,
+    record: Annotated[bool, typer.Option(help="Write benchmarks/results/samplers.json.")] = False,
+) -> None:
+    """Measure all samplers on all models, about twenty minutes."""
+    here = machine.machine()
+    chosen = [one for one in CASES if case is None or any(part in one.name for part in case)]
+    found = {one.name: solved(one, seed) for one in chosen}
+    if record:
+        origin = machine.provenance("benchmarks.samplers", seed, here)
+        write_record(RECORD, {"cases": found, "origin": origin}, [])
+
+
+@app.command()
+def page() -> None:
+    """Write the tables of docs/samplers.md and its figure from the record."""
+    write_page(json.loads(RECORD.read_text()), PAGE)
+
+
+if __name__ == "__main__":
+    app()
