@@ -205,7 +205,7 @@ def test_tables_of_exponentials_and_of_logarithms_give_the_same_draws(
 
 
 def test_spread_bounds_every_difference_of_local_scores() -> None:
-    for case in ("primes", "batch", "table per edge and image", "factored", "forbidden pairs", "eight neighbours"):
+    for case in ("primes", "batch", "table per edge and image", "factored", "forbidden labels", "eight neighbours"):
         pot, rng = ODD[case], np.random.default_rng(0)
         bound = spread(pot.view)
         for _ in range(20):
@@ -214,6 +214,17 @@ def test_spread_bounds_every_difference_of_local_scores() -> None:
             for row in scores:
                 finite = row[np.isfinite(row)]
                 assert np.ptp(finite) <= bound + 1e-9 if len(finite) else True
+
+
+def test_forbidden_pairs_along_a_long_row() -> None:
+    """All labels are equal, and 300 sites that favour label 0 are outweighed by the next 300."""
+    unary = np.zeros((1, 600, 2))
+    unary[0, :300, 0], unary[0, 300:, 1] = 5.0, 5.0
+    unary[0, 0, 0] += 0.4
+    pot = Potentials.grid(unary, np.array([[0.0, FORBIDDEN], [FORBIDDEN, 0.0]]))
+    result = infer(pot, Gibbs(n_samples=1_000, burn_in=0, blocks="rows"), seed=1)
+    p = 1 / (1 + np.exp(0.4))
+    check_z((result.probability[0, 77, 1] - p) / np.sqrt(p * (1 - p) / 1_000))
 
 
 @pytest.mark.parametrize("case", ["1x1", "1xn", "primes", "eight neighbours", "batch", "forbidden labels", "no edges"])

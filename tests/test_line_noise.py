@@ -93,6 +93,15 @@ def test_results_do_not_depend_on_threads(case: str) -> None:
         assert one.probability.tobytes() == other.probability.tobytes()
 
 
+def test_tiles_give_the_result_of_the_whole_grid() -> None:
+    scale = pytest.importorskip("locpmap.scale", exc_type=ImportError)
+    unary = normal(24, 40, 2)
+    decoder = LocPMAP(16, "rows:4", line_noise="joint", max_sweeps=3, probability="votes")
+    whole = infer(Potentials.grid(unary, 0.7), decoder, seed=3)
+    tiled = scale.infer_tiled(unary, 0.7, decoder, seed=3, tile=(12, 16))
+    assert np.asarray(tiled.probability).tobytes() == whole.probability.tobytes()
+
+
 def test_bad_options() -> None:
     with pytest.raises(InputError, match="line_noise is 'row'"):
         LocPMAP(line_noise="row")

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["deciding_page", "fields_page", "guarantees_page", "arena.page"])
+@pytest.mark.parametrize("name", ["deciding_page", "fields_page", "guarantees_page", "arena.page", "samplers.page"])
 def test_page_matches_the_record(name: str) -> None:
     page = pytest.importorskip(f"benchmarks.{name}")
     if not page.PAGE.exists():
@@ -92,3 +92,29 @@ def test_pydensecrf_page_follows_from_the_records() -> None:
     words = " ".join(prose.split())
     assert "raises the NLL of 20 and lowers the {term}`IoU` of 8" in words
     assert "makes neither worse, lowers the NLL of 11 and raises the IoU of 10" in words
+
+
+def test_sentences_about_samplers_follow_from_the_record() -> None:
+    page = pytest.importorskip("benchmarks.samplers.page")
+    cases = json.loads(page.RECORD.read_text())["cases"]
+    last = {
+        case: {name: row["error"][-1] for name, row in one["samplers"].items() if row["error"][-1] is not None}
+        for case, one in cases.items()
+    }
+    hard = [case for case, one in cases.items() if one["side"] == 20]
+    assert len(hard) == 2
+    strips = "Gibbs, strips of 8"
+    good = {name for name in last[hard[0]] if all(last[case][name] < page.TARGET for case in hard)}
+    assert good == {strips}
+    assert all(
+        cases[case]["budgets"][-1] == 10 and not cases[case]["samplers"][strips]["not_mixed"][-1] for case in hard
+    )
+    for case, errors in last.items():  # LocPMAP is behind the best sampler, and does not improve with time
+        ours = {name: error for name, error in errors.items() if name.startswith("LocPMAP")}
+        assert min(ours.values()) > 2 * min(errors.values())
+        for name in ours:
+            first, *_, end = cases[case]["samplers"][name]["error"]
+            assert end > 0.8 * first
+    strong = "attractive, strong: 0 to 5"
+    assert min(last[strong], key=last[strong].__getitem__) == "Swendsen-Wang"
+    assert cases[strong]["samplers"][strips]["not_mixed"][-1]

@@ -102,7 +102,8 @@ def coupling_from_the_past(potentials: lp.Potentials, seconds: float, seed: int)
     rng, colours = np.random.default_rng(seed), potentials.structure.colours()
     classes = [np.flatnonzero(colours == c) for c in (0, 1)]
     updates = [(sites, bias[sites], coupling[sites]) for sites in classes]
-    began, found = time.perf_counter(), []
+    began = time.perf_counter()
+    found: list[Floats] = []
     while time.perf_counter() - began < seconds:
         seeds: list[int] = []
         lower, upper = np.zeros((len(bias), N_CHAINS)), np.ones((len(bias), N_CHAINS))

@@ -118,6 +118,8 @@ def _report(result: Result, seed: int, output: Path | None, kind: str | None) ->
         "seconds": result.seconds,
         "n_sweeps": result.n_sweeps,
         "n_samples": result.n_samples,
+        "r_hat": _finite(result.r_hat),
+        "n_effective": _finite(result.n_effective),
         "noise": result.noise,
         "seed": seed,
         "backend": result.backend,
@@ -137,6 +139,9 @@ def _table(report: dict[str, Any]) -> str:
     rows["score"] = "-inf (forbidden)" if report["score"] is None else f"{report['score']:.10g}"
     if report["log_partition"] is not None:
         rows["log partition"] = f"{report['log_partition']:.10g} ({report['log_partition_kind']})"
+    if report["n_effective"] is not None:
+        r_hat = "above any bound" if report["r_hat"] is None else f"{report['r_hat']:.3f}"
+        rows["R-hat"] = f"{r_hat} ({report['n_effective']:.0f} effective samples)"
     rows["seconds"] = f"{report['seconds']:.3f}"
     if report["output"] is not None:
         rows["written"] = f"{report['output']} ({report['output_format']})"

@@ -139,7 +139,7 @@ class Gibbs(Sampler):
         for c in range(self.n_chains):
             ladder = []
             for t, temperature in enumerate(temperatures):
-                number = c * len(temperatures) + t
+                number = c * len(temperatures) + t  # chains differ in the upper half of the key
                 mine = replace(problem, key=(problem.key[0], (problem.key[1] + number) % 2**32))
                 totals = None if t else problem.zeros(potentials.unary.shape, "float64")
                 where = (start_labels(self.start, mine), mine.key, problem.first_image, totals)

@@ -78,21 +78,23 @@ class CpuKernels(Sampling, Passing, Likelihoods):
 
 
 def spread(model: ModelView) -> float:
-    """Return the largest difference that a change of one label can make to finite scores, at most; cached."""
+    """Return a bound of the differences that a change of one label makes to finite scores; cached.
+
+    It is infinite if tables forbid pairs: then some labels can change only together with others, any number of them.
+    """
     if "spread" not in model.cache:
         flat = model.flat
-        tables = np.abs(flat.features) * _range(flat.tables, (3, 4))  # (1|N, 1|E, F)
-        of_edges = np.broadcast_to(tables.sum(axis=2).max(axis=0), len(flat.edges))
-        at_sites = np.bincount(flat.edges.T.ravel(), np.tile(of_edges, 2), flat.unary.shape[1])
-        model.cache["spread"] = float((at_sites + _range(flat.unary, 2).max(axis=0)).max())
+        finite = np.isfinite(flat.unary)
+        top = np.where(finite, flat.unary, -np.inf).max(axis=2)
+        unaries = top - np.where(finite, flat.unary, top[:, :, None]).min(axis=2)  # (N, S)
+        largest = np.inf
+        if np.isfinite(flat.tables).all():
+            of_tables = np.abs(flat.features) * np.ptp(flat.tables, axis=(3, 4))  # (1|N, 1|E, F)
+            of_edges = np.broadcast_to(of_tables.sum(axis=2).max(axis=0), len(flat.edges))
+            at_sites = np.bincount(flat.edges.T.ravel(), np.tile(of_edges, 2), flat.unary.shape[1])
+            largest = float((at_sites + unaries.max(axis=0)).max())
+        model.cache["spread"] = largest
     return float(model.cache["spread"])
-
-
-def _range(values: Array, axis: Any) -> Array:
-    """Return the range of the finite values."""
-    finite = np.isfinite(values)
-    top = np.where(finite, values, -np.inf).max(axis=axis)
-    return np.where(np.isfinite(top), top - np.where(finite, values, np.inf).min(axis=axis), 0.0)
 
 
 _checked: type[Kernels] = CpuKernels
