@@ -47,6 +47,8 @@ def few_sweeps_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
         {"n_samples": 6, "burn_in": 5, "probability": "conditional"},
         {"n_samples": 1, "burn_in": 0, "keep_samples": True},
         {"n_samples": 2, "burn_in": 1, "thin": 5, "keep_samples": True, "probability": "conditional"},
+        {"n_samples": 6, "burn_in": 2, "n_chains": 2, "keep_samples": True},
+        {"n_samples": 10, "burn_in": 1, "n_chains": 2, "tempering": [1, 2], "keep_samples": True},
     ],
     ids=str,
 )
