@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 RECORD, PAGE = ROOT / "benchmarks/results/samplers.json", ROOT / "docs/samplers.md"
 FIGURE = ROOT / "docs/figures/samplers.png"
 TARGET = 0.05
-FAMILIES = (("LocPMAP", "tab:red"), ("Gibbs", "tab:blue"), ("Swendsen", "tab:green"), ("", "tab:gray"))
+FAMILIES = (("LocPMAP", "tab:red"), ("Gibbs,", "tab:blue"), ("Swendsen", "tab:green"), ("", "tab:gray"))
 STYLES = ("-", "--", ":", "-.")
 MARKERS = "osd^vPX*"
 
@@ -67,6 +67,8 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
                 axis.loglog(*zip(*points, strict=True), markersize=4, linewidth=1.2, **looks[name])
         axis.axhline(TARGET, color="black", linewidth=0.6)
         axis.set_title(f"{one['side']} × {one['side']}, {case}", fontsize=10)
+        axis.set_xticks(one["budgets"], [f"{seconds:g}" for seconds in one["budgets"]])
+        axis.minorticks_off()
         axis.set_xlabel("seconds")
     for axis in axes[:, 0]:
         axis.set_ylabel("mean absolute error of marginals")
