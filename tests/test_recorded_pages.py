@@ -118,3 +118,5 @@ def test_sentences_about_samplers_follow_from_the_record() -> None:
     strong = "attractive, strong: 0 to 5"
     assert min(last[strong], key=last[strong].__getitem__) == "Swendsen-Wang"
     assert cases[strong]["samplers"][strips]["not_mixed"][-1]
+    helped = {case for case, errors in last.items() if errors["Gibbs, trees, 8 temperatures"] < errors["Gibbs, trees"]}
+    assert helped == {strong, *hard}
