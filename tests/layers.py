@@ -18,7 +18,10 @@ LAYERS: tuple[dict[str, str], ...] = (
         "graphs": "sites, edges, colour classes, blocks",
         "noise": "seeds and keys of the random generator",
     },
-    {"pairwise": "the forms of pairwise terms: weights, tables, factored tables"},
+    {
+        "pairwise": "the forms of pairwise terms: weights, tables, factored tables",
+        "unaries": "checks of unary scores, masks, windows and spacings",
+    },
     {"views": "a model as kernels read it"},
     {"potentials": "a validated, frozen model: the input of inference"},
     {"features": "inputs of a log-linear model", "result": "what every decoder returns"},

@@ -15,7 +15,7 @@ from tests.oracles.models import Floats, Ints, PairwiseModel, random_grid, rando
 from tests.support.strategies import models
 
 from locpmap.errors import InputError, InputTypeError, TooLargeError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph, Grid
 from locpmap.graphs import blocks as blocks_module
 from locpmap.graphs.blocks import MAX_JOINT, fits, plan_blocks
 from locpmap.inference import infer
@@ -32,7 +32,7 @@ def block_sites(plan: BlockPlan) -> list[list[int]]:
     return [plan.site[begin:stop].tolist() for begin, stop in itertools.pairwise(plan.ptr.tolist())]
 
 
-def check_plan(plan: BlockPlan, structure: Grid | Graph) -> None:
+def check_plan(plan: BlockPlan, structure: Box | Graph) -> None:
     """Check that each family covers every site once, and that parents come first and are listed as neighbours."""
     blocks, near = block_sites(plan), structure.adjacency()
     n_families = len(plan.block_of)
@@ -58,7 +58,7 @@ def check_plan(plan: BlockPlan, structure: Grid | Graph) -> None:
             assert near.neighbour[slots[j]] == sites[parents[j]]
 
 
-def check_classes(blocks: list[list[int]], classes: list[int], structure: Grid | Graph) -> None:
+def check_classes(blocks: list[list[int]], classes: list[int], structure: Box | Graph) -> None:
     """Check that blocks of one class are consecutive and share no edge."""
     assert classes == sorted(classes)
     class_of = np.full(structure.n_sites, -1)
@@ -197,7 +197,7 @@ GRID, GRAPH = Grid(3, 4), Graph(4, [[0, 1], [1, 2], [2, 3]])
 @pytest.mark.parametrize(
     ("blocks", "structure", "error", "message"),
     [
-        ("rows", GRAPH, InputError, "blocks='rows' needs a grid; on a graph give a list of site lists"),
+        ("rows", GRAPH, InputError, "blocks='rows' needs a grid or a volume; on a graph give a list of site lists"),
         ((2, 2), GRAPH, InputError, "blocks given as a tile (h, w) need a grid; on a graph give a list of site lists"),
         ((0, 2), GRID, InputError, "a side of the tile in blocks is 0, expected a whole number of at least 1"),
         ((3, 5), GRID, TooLargeError, "blocks=(3, 5) has 2^15 joint labellings, expected at most 4096"),
@@ -209,8 +209,8 @@ GRID, GRAPH = Grid(3, 4), Graph(4, [[0, 1], [1, 2], [2, 3]])
         ([[0.5, 1.0]], GRAPH, InputError, "blocks[0] is [0.5, 1.0], expected a non-empty list of sites"),
         ([0, 1], GRAPH, InputError, "blocks[0] is 0, expected a non-empty list of sites"),
         ([[0, [1, 2]]], GRAPH, InputError, "blocks[0] is ragged: expected an array with one shape"),
-        (None, GRID, InputTypeError, "blocks is None, expected a name, a tile (h, w) or a list of site lists"),
-        (7, GRID, InputTypeError, "blocks is 7, expected a name, a tile (h, w) or a list of site lists"),
+        (None, GRID, InputTypeError, "blocks is None, expected a name, a tile such as (h, w) or a list of site lists"),
+        (7, GRID, InputTypeError, "blocks is 7, expected a name, a tile such as (h, w) or a list of site lists"),
     ],
 )
 def test_bad_blocks_raise_errors(blocks: Any, structure: Grid | Graph, error: type[Exception], message: str) -> None:

@@ -7,9 +7,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from locpmap.arrays import Array, extremes, frozen, is_tensor, namespace, place_like, to_float
+from locpmap.arrays import Array, cast, extremes, frozen, is_tensor, namespace, place_like, to_float
 from locpmap.errors import InputError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph
 from locpmap.graphs.grid import name_of
 
 
@@ -28,7 +28,7 @@ class Factored:
 
     Notes:
         Features and tables are finite.  To forbid pairs of labels by ``-inf``, pass tables without features.  Both
-        arrays are validated by :meth:`Potentials.grid` and :meth:`Potentials.graph`.
+        arrays are validated by :meth:`Potentials.grid`, :meth:`Potentials.volume` and :meth:`Potentials.graph`.
 
     Example:
         >>> contrast = np.array([0.0, 3.0])  # of the two edges of a chain of three sites
@@ -39,7 +39,7 @@ class Factored:
         2.5
 
     See Also:
-        :meth:`Potentials.grid`, :meth:`Potentials.graph`: All other forms of pairwise terms.
+        :meth:`Potentials.grid`, :meth:`Potentials.volume`, :meth:`Potentials.graph`: All other forms of pairwise terms.
     """
 
     features: Any
@@ -96,6 +96,17 @@ class Pairwise:
             features = _join([w[:, :, None] for w in self.weights], direction_sizes)
         return _double(features), frozen(place_like(features, np.eye(self.n_labels)[None, None, None]))
 
+    def scaled(self, factors: Sequence[float], direction_sizes: Sequence[int]) -> Self:
+        """Return the term with the scores of each step multiplied by a factor above 0."""
+        if self.weights is not None:
+            pairs = zip(self.weights, factors, strict=True)
+            return replace(self, weights=tuple(frozen(w * w.dtype.type(f)) for w, f in pairs))
+        assert self.features is not None
+        xp, n_edges, n_tables = namespace(self.features), sum(direction_sizes), self.features.shape[2]
+        full = xp.broadcast_to(self.features, (len(self.features), n_edges, n_tables))
+        of_edge = place_like(full, np.repeat(np.asarray(factors), direction_sizes))
+        return replace(self, features=frozen(full * cast(of_edge, full.dtype)[:, None]))
+
     def without(self, dead: Array, direction_sizes: Sequence[int]) -> Self:
         """Return the term with score 0 on the edges marked in ``dead`` (1|N, E)."""
         if self.weights is not None:
@@ -112,27 +123,27 @@ class Pairwise:
         return replace(self, tables=frozen(tables))
 
 
-def parse_pairwise(value: Any, graph: Grid | Graph, unary: Any, batched: bool) -> Pairwise:
+def parse_pairwise(value: Any, graph: Box | Graph, unary: Any, batched: bool) -> Pairwise:
     """Return the validated term on the device of the unaries, or raise with the accepted shapes."""
     parse = _Parser(graph, unary, batched)
     if isinstance(value, Factored):
         return parse.factored(value)
     # A nested list is a table.  A sequence of arrays or numbers has one entry per step.
     nested = isinstance(value, tuple | list) and any(isinstance(entry, tuple | list) for entry in value)
-    if isinstance(graph, Grid) and isinstance(value, tuple | list) and not nested:
+    if isinstance(graph, Box) and isinstance(value, tuple | list) and not nested:
         return parse.directions(value)
     return parse.single(value)
 
 
 class _Parser:
-    def __init__(self, graph: Grid | Graph, unary: Any, batched: bool) -> None:
+    def __init__(self, graph: Box | Graph, unary: Any, batched: bool) -> None:
         self.n_images, self.n_labels, self.batched = len(unary), int(unary.shape[2]), batched
         self.like = unary
         self.table = (self.n_labels, self.n_labels)
-        self.names = tuple(map(name_of, graph.steps)) if isinstance(graph, Grid) else ("",)
+        self.names = tuple(map(name_of, graph.steps)) if isinstance(graph, Box) else ("",)
         self.shapes: tuple[tuple[int, ...], ...] = graph.direction_shapes
         self.sizes = graph.direction_sizes
-        self.on_grid = isinstance(graph, Grid)
+        self.on_grid = isinstance(graph, Box)
 
     def single(self, value: Any) -> Pairwise:
         """Parse a scalar, a table for all edges or, on a graph, values per edge."""

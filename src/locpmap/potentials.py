@@ -15,34 +15,30 @@ import numpy.typing as npt
 from locpmap.arrays import (
     Array,
     Restore,
-    copy_if_small,
     extremes,
     frozen,
     is_tensor,
     namespace,
-    place_like,
-    refuse_masked,
-    to_float,
     to_labels,
-    to_numpy,
 )
 from locpmap.errors import InputError
-from locpmap.graphs import Graph, Grid, Steps
+from locpmap.graphs import Box, Graph, Grid, Steps, Volume
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
+from locpmap.unaries import check_spacing, check_unary, check_window, dead_edges, parse_mask, parse_unary
 from locpmap.views import View
 
 
 @dataclass(frozen=True, eq=False)
 class Potentials:
-    """Pairwise model on a grid or a graph, for one image or a batch.
+    """Pairwise model on a grid, a volume or a graph, for one image or a batch.
 
-    Create potentials with :meth:`grid` or :meth:`graph`, which validate all arrays.  Arrays are NumPy arrays or torch
-    tensors, and results have the same kind.
+    Create potentials with :meth:`grid`, :meth:`volume` or :meth:`graph`, which validate all arrays.  Arrays are NumPy
+    arrays or torch tensors, and results have the same kind.
 
     Attributes:
-        structure (Grid or Graph): Sites and edges.
+        structure (Grid, Volume or Graph): Sites and edges.
         unary (array): Scores (N, S, L): a NumPy array, or a tensor on the GPU of the input.
         pairwise (Pairwise): Validated pairwise term, on the same device.
         masked (array or None): Booleans (1 or N, S), True at ignored sites.
@@ -54,7 +50,7 @@ class Potentials:
         must not change them until the results have been read.
     """
 
-    structure: Grid | Graph
+    structure: Box | Graph
     unary: Any  # (N, S, L)
     pairwise: Pairwise
     masked: Any  # None or (1|N, S)
@@ -114,18 +110,61 @@ class Potentials:
         See Also:
             :func:`infer`, :class:`Factored`
         """
-        refuse_masked(unary, "unary")
-        scores = to_float(unary, "unary")
-        if scores.ndim not in (3, 4):
-            raise InputError(f"unary has shape {tuple(scores.shape)}, expected (H, W, L) or (N, H, W, L)")
-        if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}, expected no axis of length 0")
-        if window is not None and (np.shape(window) != (3,) or np.asarray(window).dtype.kind not in "iu"):
-            raise InputError(f"window is {window!r}, expected whole numbers (row, column, full_width)")
-        row, column, full_width = (0, 0, None) if window is None else (int(n) for n in window)
+        scores = parse_unary(unary, ("H", "W"))
+        corner_and_width = check_window(window, ("row", "column", "full_width"))
         height, width = scores.shape[-3:-1]
-        structure = Grid(height, width, connectivity, row, column, full_width)
+        structure = Grid(height, width, connectivity, *corner_and_width)
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, Restore.like(unary))
+
+    @classmethod
+    def volume(
+        cls,
+        unary: Any,
+        pairwise: Any,
+        *,
+        spacing: tuple[float, float, float] | None = None,
+        connectivity: int = 6,
+        mask: Any = None,
+        window: tuple[int, int, int, int, int] | None = None,
+    ) -> Self:
+        """Create potentials on a volume.
+
+        Args:
+            unary (array): Scores (D, H, W, L) or (N, D, H, W, L), as for :meth:`grid`.
+            pairwise (float, array, sequence or Factored): Scores of pairs of neighbouring labels, in the forms of
+                :meth:`grid`.  A sequence has one entry per step: (0, 0, 1), (0, 1, 0), (1, 0, 0) and, with 26
+                neighbours, the ten diagonal steps of :class:`locpmap.graphs.Volume`.  Arrays of weights have one value
+                per edge: (D, H, W-1), (D, H-1, W), (D-1, H, W) and so on.
+            spacing (tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and columns.
+                The scores of the edges with step (z, y, x) are multiplied by
+                ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.  Without it, all steps count the same.
+            connectivity (int, default 6): 6 or 26 neighbours.
+            mask (array, default None): Booleans (D, H, W) or (N, D, H, W), True at sites to ignore.
+            window (tuple of int, default None): ``(plane, row, column, full_height, full_width)`` if this volume is a
+                window of a larger volume: the position of its first site, and the size of the larger volume's planes.
+
+        Returns:
+            Potentials: The validated model.
+
+        Raises:
+            InputError: If a shape or a value is invalid.
+
+        Example:
+            >>> pot = lp.Potentials.volume(np.zeros((2, 3, 4, 2)), 1.0, spacing=(2.0, 1.0, 1.0))
+            >>> pot
+            <Potentials: volume 2×3×4, 2 labels, Potts weights, float64>
+            >>> pot.score(np.zeros((2, 3, 4), int))  # 34 edges within planes, and 12 of half the weight between them
+            40.0
+
+        See Also:
+            :meth:`grid`, :func:`infer`, :class:`Factored`
+        """
+        scores = parse_unary(unary, ("D", "H", "W"))
+        place = check_window(window, ("plane", "row", "column", "full_height", "full_width"))
+        depth, height, width = scores.shape[-4:-1]
+        structure = Volume(depth, height, width, connectivity, *place)
+        factors = None if spacing is None else check_spacing(spacing, structure)
+        return cls._build(structure, scores, pairwise, mask, scores.ndim == 5, Restore.like(unary), factors)
 
     @classmethod
     def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Self:
@@ -162,12 +201,7 @@ class Potentials:
         See Also:
             :func:`infer`, :class:`Factored`
         """
-        refuse_masked(unary, "unary")
-        scores = to_float(unary, "unary")
-        if scores.ndim not in (2, 3):
-            raise InputError(f"unary has shape {tuple(scores.shape)}, expected (S, L) or (N, S, L)")
-        if 0 in scores.shape:
-            raise InputError(f"unary is empty: it has shape {scores.shape}, expected no axis of length 0")
+        scores = parse_unary(unary, ("S",))
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
         if structure.n_sites != scores.shape[-2]:
             raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
@@ -175,7 +209,14 @@ class Potentials:
 
     @classmethod
     def _build(
-        cls, structure: Grid | Graph, scores: Array, pairwise: Any, mask: Any, batched: bool, restore: Restore
+        cls,
+        structure: Box | Graph,
+        scores: Array,
+        pairwise: Any,
+        mask: Any,
+        batched: bool,
+        restore: Restore,
+        factors: list[float] | None = None,
     ) -> Self:
         unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
         if len(unary) >= 2**28:
@@ -183,24 +224,24 @@ class Potentials:
         if unary.shape[2] >= 2**15:
             raise InputError(f"unary has {unary.shape[2]} labels, expected fewer than 2^15")
         term = parse_pairwise(pairwise, structure, unary, batched)
-        masked = None if mask is None else _parse_mask(mask, structure, unary)
+        if factors is not None:
+            term = term.scaled(factors, structure.direction_sizes)
+        masked = None if mask is None else parse_mask(mask, structure, unary)
         if masked is not None and masked.any():
-            edges = structure.edges()
-            dead = masked[:, edges[:, 0]] | masked[:, edges[:, 1]]
-            term = term.without(dead, structure.direction_sizes)
+            term = term.without(dead_edges(structure, masked), structure.direction_sizes)
             # An isolated site with one allowed label of score 0 changes no score and no log partition.
             xp = namespace(unary)
             alone = xp.zeros_like(unary[0, 0])
             alone[1:] = -np.inf
             unary = xp.where(masked[:, :, None], alone, unary)
-        least = _check_unary(unary, structure, batched)
+        least = check_unary(unary, structure, batched)
         found = cls(structure, frozen(unary), term, masked, batched, restore)
         found.__dict__["forbids_labels"] = least == -np.inf  # already read from the device
         return found
 
     def __repr__(self) -> str:
-        if isinstance(self.structure, Grid):
-            where = f"grid {self.structure.height}×{self.structure.width}"
+        if isinstance(self.structure, Box):
+            where = f"{type(self.structure).__name__.lower()} {'×'.join(map(str, self.structure.shape))}"
         else:
             where = f"graph of {self.n_sites} sites, {len(self.structure.edges())} edges"
         images = f"{self.n_images} images, " if self.batched else ""
@@ -293,8 +334,8 @@ class Potentials:
         """Compute the score θ(y) of a labelling.
 
         Args:
-            labels (array): Labels (H, W) on a grid or (S,) on a graph, with a leading axis N for a batch. Labels of
-                masked sites, such as -1, are ignored. A label of -1 at another site raises an error.
+            labels (array): Labels (H, W) on a grid, (D, H, W) on a volume or (S,) on a graph, with a leading axis N for
+                a batch. Labels of masked sites, such as -1, are ignored. A label of -1 at another site raises an error.
 
         Returns:
             float or array: The score, or scores (N,) for a batch.
@@ -333,32 +374,3 @@ class Potentials:
         """Return values (N, S, ...) in the caller's shape: batch axis (if any), site axes, other axes."""
         batch = (self.n_images,) if self.batched else ()
         return values.reshape(*batch, *self.structure.shape, *values.shape[2:])
-
-
-def _parse_mask(mask: Any, structure: Grid | Graph, unary: Any) -> Any:
-    array, n_images = to_numpy(mask, "mask"), len(unary)
-    if array.dtype != np.bool_:
-        raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a site is ignored)")
-    if array.shape not in (structure.shape, (n_images, *structure.shape)):
-        raise InputError(f"mask has shape {array.shape}, expected {structure.shape} with or without a batch axis")
-    masked = array.reshape(-1, structure.n_sites)
-    if masked.all(axis=1).any():
-        raise InputError("mask ignores every site of an image, expected at least one site that is not ignored")
-    return place_like(unary, frozen(copy_if_small(masked)))
-
-
-def _check_unary(unary: Any, structure: Grid | Graph, batched: bool) -> float:
-    """Return the smallest score; raise if a site has a NaN or +inf score, or no allowed label."""
-    xp = namespace(unary)
-    ((least, most),) = extremes(unary)
-    if np.isfinite(least) and np.isfinite(most):  # fast path
-        return least
-    best = xp.amax(unary, 2)  # NaN and +inf propagate; -inf means that no label is allowed
-    if xp.isfinite(best).all():
-        return least
-    image, site = (int(i) for i in xp.argwhere(~xp.isfinite(best))[0])
-    where = tuple(int(i) for i in np.unravel_index(site, structure.shape))
-    at = f"[{', '.join(str(i) for i in ((image,) if batched else ()) + where)}]"
-    if best[image, site] == -np.inf:
-        raise InputError(f"unary{at} is -inf for every label, expected at least one allowed label")
-    raise InputError(f"unary{at} contains {float(best[image, site])}, expected finite numbers or -inf")

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_like
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph, Grid
 from locpmap.graphs.adjacency import colour_classes
 from locpmap.kernels.model import GridWindow, Model
 from locpmap.pairwise import Pairwise
@@ -17,7 +17,7 @@ class View:
 
     unary: Any  # (N, S, L)
     pairwise: Pairwise
-    structure: Grid | Graph
+    structure: Box | Graph
     cache: dict[Any, Any] = field(default_factory=dict)  # data that a backend caches for the lifetime of the model
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from locpmap.graphs.clusters import cluster_hierarchy
 from locpmap.graphs.graph import Graph
-from locpmap.graphs.grid import Grid, Steps, ends_of
+from locpmap.graphs.grid import Box, Grid, Steps, ends_of
+from locpmap.graphs.volume import Volume
 
-__all__ = ["Graph", "Grid", "Steps", "cluster_hierarchy", "ends_of"]
+__all__ = ["Box", "Graph", "Grid", "Steps", "Volume", "cluster_hierarchy", "ends_of"]

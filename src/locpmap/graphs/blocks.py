@@ -1,11 +1,12 @@
 """Blocks of sites that a decoder updates together.
 
-- ``"rows"`` and ``"columns"`` are chains, solved exactly by dynamic programming.
-- ``"rows:16"`` are parts of rows, 16 sites long, which begin at multiples of 16 in the whole grid.
-- ``(h, w)`` are tiles, whose joint labellings are enumerated.
+- ``"rows"`` and ``"columns"`` are chains along the last axis and the one before it, solved by dynamic programming.
+- ``"rows:16"`` are parts of rows, 16 sites long, which begin at multiples of 16 in the whole grid or volume.
+- ``(h, w)`` on a grid and ``(d, h, w)`` on a volume are tiles, whose joint labellings are enumerated.
 - A list of site lists is enumerated for small blocks, or solved by dynamic programming for forests.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -17,7 +18,7 @@ from locpmap.arrays import Array, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, TooLargeError, unknown, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency, greedy_colours
 from locpmap.graphs.graph import Graph
-from locpmap.graphs.grid import Grid
+from locpmap.graphs.grid import Box, Grid
 from locpmap.kernels.block_plan import BlockPlan
 
 MAX_JOINT = 4096  # joint labellings of an enumerated block
@@ -37,81 +38,90 @@ class Family(NamedTuple):
     joint: Array  # (B,) bool
 
 
-def plan_blocks(blocks: Any, structure: Grid | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
+def plan_blocks(blocks: Any, structure: Box | Graph, n_labels: int, max_joint: int = MAX_JOINT) -> BlockPlan:
     """Validate blocks and return flat arrays; ``max_joint`` limits joint labellings of listed blocks with cycles."""
     if isinstance(blocks, str):
         names = tuple(blocks.split("+"))
         for name in names:
-            if not isinstance(structure, Grid):
-                raise InputError(f"blocks={name!r} needs a grid; on a graph give a list of site lists")
+            if not isinstance(structure, Box):
+                raise InputError(f"blocks={name!r} needs a grid or a volume; on a graph give a list of site lists")
             if not LINES.fullmatch(name):
                 raise unknown("blocks", name, ("rows", "columns", "rows+columns", "rows:16"))
             check_near(structure, f"blocks={name!r}")
-        assert isinstance(structure, Grid)
+        assert isinstance(structure, Box)
         return _line_plan(structure, names)
-    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(b, int | np.integer) for b in blocks):
-        height, width = (whole_number("a side of the tile in blocks", side, 1) for side in blocks)
-        if not isinstance(structure, Grid):
+    if isinstance(blocks, tuple) and len(blocks) in (2, 3) and all(isinstance(b, int | np.integer) for b in blocks):
+        sides = tuple(whole_number("a side of the tile in blocks", side, 1) for side in blocks)
+        if not isinstance(structure, Box):
             raise InputError("blocks given as a tile (h, w) need a grid; on a graph give a list of site lists")
-        check_near(structure, f"blocks=({height}, {width})")
-        if not fits(n_labels, height * width):
+        if len(sides) != len(structure.shape):
+            raise InputError(f"blocks={sides} is a tile of {len(sides)} sides, expected {len(structure.shape)}")
+        check_near(structure, f"blocks={sides}")
+        if not fits(n_labels, math.prod(sides)):
             raise TooLargeError(
-                f"blocks=({height}, {width}) has {n_labels}^{height * width} joint labellings,"
+                f"blocks={sides} has {n_labels}^{math.prod(sides)} joint labellings,"
                 f" expected at most {MAX_JOINT}: take smaller tiles, or rows and columns"
             )
-        return _tile_plan(structure, height, width)
+        return _tile_plan(structure, sides)
     if isinstance(blocks, Sequence):
         return _flatten([_listed(blocks, structure, n_labels, max_joint)], structure)
-    raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) or a list of site lists")
+    raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile such as (h, w) or a list of site lists")
 
 
 @lru_cache(CACHED_PLANS)
-def _line_plan(grid: Grid, names: tuple[str, ...]) -> BlockPlan:
-    return _flatten([_parts(grid, name) if ":" in name else _lines(grid, name) for name in names], grid)
+def _line_plan(box: Box, names: tuple[str, ...]) -> BlockPlan:
+    return _flatten([_parts(box, name) if ":" in name else _lines(box, name) for name in names], box)
 
 
-def _lines(grid: Grid, name: str) -> Family:
-    number = np.arange(grid.n_sites).reshape(grid.shape)
-    lines, first = (number, grid.row) if name == "rows" else (number.T, grid.column)
-    # Even lines first, numbered in the whole grid: lines of one parity share no edge.
-    lines = np.concatenate([lines[first % 2 :: 2], lines[1 - first % 2 :: 2]])
+def _lines(box: Box, name: str) -> Family:
+    axis = _axis(name)
+    number = np.moveaxis(np.arange(box.n_sites).reshape(box.shape), axis, -1)
+    # Lines of one colour, numbered in the whole grid or volume, share no edge.
+    across = list(box.global_coordinates())
+    across[axis] = np.zeros((1,) * len(across), np.int64)
+    colour = np.moveaxis(box.colours_of(tuple(across)), axis, -1)
+    lines = number.reshape(-1, number.shape[-1])[np.argsort(colour.ravel(), kind="stable")]
     n_lines, length = lines.shape
     chain = np.tile(np.arange(-1, length - 1), n_lines)
     return Family(lines.ravel(), np.full(n_lines, length), chain, np.zeros(n_lines, bool))
 
 
-def _parts(grid: Grid, name: str) -> Family:
+def _axis(line: str) -> int:
+    return -1 if line == "rows" else -2
+
+
+def _parts(box: Box, name: str) -> Family:
     """Return chains of bounded length, "rows:n" or "columns:n": tiles of one row or column, solved as chains."""
     line, _, length = name.partition(":")
-    tiles = _tiles(grid, *((1, int(length)) if line == "rows" else (int(length), 1)))
+    sides = [1] * len(box.shape)
+    sides[_axis(line)] = int(length)
+    tiles = _tiles(box, tuple(sides))
     begin = np.repeat(np.cumsum(tiles.length) - tiles.length, tiles.length)  # first position of each site's block
     chain = np.arange(len(tiles.site)) - begin - 1
     return tiles._replace(parent=chain, joint=np.zeros(len(tiles.length), bool))
 
 
 @lru_cache(CACHED_PLANS)
-def _tile_plan(grid: Grid, height: int, width: int) -> BlockPlan:
-    return _flatten([_tiles(grid, height, width)], grid)
+def _tile_plan(box: Box, sides: tuple[int, ...]) -> BlockPlan:
+    return _flatten([_tiles(box, sides)], box)
 
 
-def _tiles(grid: Grid, height: int, width: int) -> Family:
-    rows, columns = grid.global_coordinates()
-    tile_row, tile_column = np.broadcast_arrays(rows // height, columns // width)
-    colour = (tile_row + tile_column) % 2 if grid.connectivity == 4 else 2 * (tile_row % 2) + tile_column % 2
-    keys = np.stack([colour.ravel(), tile_row.ravel(), tile_column.ravel()])
+def _tiles(box: Box, sides: tuple[int, ...]) -> Family:
+    tile = tuple(along // side for along, side in zip(box.global_coordinates(), sides, strict=True))
+    keys = np.stack([key.ravel() for key in np.broadcast_arrays(box.colours_of(tile), *tile)])
     order = np.lexsort(keys[::-1])
     starts = np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1
     length = np.diff(starts, prepend=0, append=len(order))
     return Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
 
 
-def check_near(grid: Grid, what: str) -> None:
-    """Raise unless the grid has 4 or 8 neighbours."""
-    if isinstance(grid.connectivity, tuple):
+def check_near(box: Box, what: str) -> None:
+    """Raise unless a grid has 4 or 8 neighbours."""
+    if isinstance(box, Grid) and isinstance(box.connectivity, tuple):
         raise InputError(f"{what} needs a grid of 4 or 8 neighbours; with further ones give a list of site lists")
 
 
-def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_joint: int) -> Family:
+def _listed(blocks: Sequence[Any], structure: Box | Graph, n_labels: int, max_joint: int) -> Family:
     near, groups = structure.adjacency(), listed_groups(blocks, structure)
     solved = [_structured(sites, near, n_labels, b, max_joint) for b, sites in enumerate(groups)]
     sites_of, parents_of = zip(*(solved[b] for b in _coloured(groups, near, structure.n_sites)), strict=True)
@@ -120,7 +130,7 @@ def _listed(blocks: Sequence[Any], structure: Grid | Graph, n_labels: int, max_j
     return Family(np.concatenate(sites_of), np.array([len(s) for s in sites_of]), np.concatenate(parent), joint)
 
 
-def listed_groups(blocks: Sequence[Any], structure: Grid | Graph) -> list[Array]:
+def listed_groups(blocks: Sequence[Any], structure: Box | Graph) -> list[Array]:
     """Return the sites of the given blocks, sorted.  Sites in none of them become blocks of one site."""
     n_sites = structure.n_sites
     taken = np.full(n_sites, -1)
@@ -181,7 +191,7 @@ def _coloured(groups: list[Array], near: Adjacency, n_sites: int) -> list[int]:
     return np.argsort(greedy_colours(touching.indptr, touching.neighbour), kind="stable").tolist()
 
 
-def _flatten(families: list[Family], structure: Grid | Graph) -> BlockPlan:
+def _flatten(families: list[Family], structure: Box | Graph) -> BlockPlan:
     joint = np.concatenate([family.joint for family in families])
     site = np.concatenate([family.site for family in families])
     parent = np.concatenate([family.parent for family in families])

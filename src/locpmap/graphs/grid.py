@@ -1,6 +1,9 @@
-"""Rectangular grids, whole or as windows of a larger grid."""
+"""Rectangular grids, whole or as windows of a larger grid, and what they share with volumes."""
 
+import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import reduce
 from typing import TypeAlias
 
 import numpy as np
@@ -10,14 +13,120 @@ from locpmap.errors import InputError, whole_number
 from locpmap.graphs.adjacency import Adjacency, adjacency
 
 MAX_SITE = 2**48  # site numbers, which key the noise, have 48 bits
-_NAMES = {(0, 1): "horizontal", (1, 0): "vertical", (1, 1): "diagonal", (1, -1): "antidiagonal"}
+_NAMES: dict[tuple[int, ...], str] = {
+    (0, 1): "horizontal",
+    (1, 0): "vertical",
+    (1, 1): "diagonal",
+    (1, -1): "antidiagonal",
+}
 _STEPS = {4: ((0, 1), (1, 0)), 8: ((0, 1), (1, 0), (1, 1), (1, -1))}
 
 Steps: TypeAlias = tuple[tuple[int, int], ...]  # (rows down, columns right) from the first end of an edge to its second
 
 
+class Box(ABC):
+    """Sites in a rectangle or cuboid, numbered in raster order, possibly a window of a larger one."""
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the sites."""
+
+    @property
+    @abstractmethod
+    def corner(self) -> tuple[int, ...]:
+        """Coordinates of the first site in the larger grid or volume."""
+
+    @property
+    @abstractmethod
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the larger grid or volume; an unknown length is taken to end with this window."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> tuple[tuple[int, ...], ...]:
+        """Steps along each axis from the first end of an edge to its second."""
+
+    @property
+    def n_sites(self) -> int:
+        """Number of sites."""
+        return math.prod(self.shape)
+
+    @property
+    def whole_sites(self) -> int:
+        """Number of sites of the larger grid or volume."""
+        return math.prod(self.whole_shape)
+
+    @property
+    def direction_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of per-edge values for each step, such as (H, W-1), (H-1, W) and twice (H-1, W-1)."""
+        return tuple(tuple(max(0, n - abs(d)) for n, d in zip(self.shape, step, strict=True)) for step in self.steps)
+
+    @property
+    def direction_sizes(self) -> list[int]:
+        """Number of edges of each step."""
+        return [math.prod(shape) for shape in self.direction_shapes]
+
+    def edges(self) -> npt.NDArray[np.int32]:
+        """Return both ends of every edge, (E, 2)."""
+        number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)
+        ends = (ends_of(step, *self.shape) for step in self.steps)
+        pairs = [np.stack([number[first].ravel(), number[second].ravel()], axis=1) for first, second in ends]
+        return np.concatenate(pairs)
+
+    def adjacency(self) -> Adjacency:
+        """Return neighbour lists."""
+        return adjacency(self.n_sites, self.edges())
+
+    def global_coordinates(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return the coordinates in the larger grid or volume, one array per axis: (H, 1) and (1, W) on a grid."""
+        ranges = (np.arange(start, start + n, dtype=np.int64) for start, n in zip(self.corner, self.shape, strict=True))
+        return np.ix_(*ranges)
+
+    def colours_of(self, coordinates: tuple[npt.NDArray[np.int64], ...]) -> npt.NDArray[np.int64]:
+        """Return colours of sites or tiles: red-black, or by the parities of all coordinates with diagonal steps."""
+        if all(sum(step) % 2 for step in self.steps):
+            return reduce(np.add, coordinates) % 2
+        return reduce(lambda colour, along: 2 * colour + along % 2, coordinates, np.zeros((), np.int64))
+
+    def colours(self) -> npt.NDArray[np.int32]:
+        """Return the colours of the sites, (S,)."""
+        # A small window may lack a colour: number the classes without gaps, in the global order.
+        colours = self.colours_of(self.global_coordinates())
+        return np.unique(colours.ravel(), return_inverse=True)[1].astype(np.int32)
+
+    def site_ids(self) -> npt.NDArray[np.int64]:
+        """Return the site numbers in the larger grid or volume, which key the noise, (S,)."""
+        first, *others = self.global_coordinates()
+        for n, along in zip(self.whole_shape[1:], others, strict=True):
+            first = first * n + along
+        return first.ravel()
+
+    def _check_place(self, what: str, axes: tuple[tuple[str, str], ...]) -> None:
+        """Validate and convert lengths, the corner and the lengths of the larger box; axes are (start, size) names."""
+        for start, size in axes:
+            full = f"full_{size}"
+            for name, role, least in ((size, what, 1), (start, "window", 0), (full, what, 1)):
+                value = getattr(self, name)
+                if name != full or value is not None:
+                    object.__setattr__(self, name, whole_number(f"the {role}'s {name}", value, least, MAX_SITE))
+            whole, end = getattr(self, full), getattr(self, start) + getattr(self, size)
+            if whole is not None and whole < end:
+                raise InputError(f"{full} is {whole}, expected at least {start} + {size} = {end}")
+        if self.n_sites >= 2**31:
+            raise InputError(f"the {what} has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
+        (start, size), *_ = axes
+        across = self.whole_shape[1:]
+        end = getattr(self, start) + getattr(self, size)
+        if end * math.prod(across) > MAX_SITE:
+            raise InputError(
+                f"the window ends in {start} {end} of a {what} {' × '.join(map(str, across))} wide, expected a whole"
+                f" {what} of at most 2^48 sites"
+            )
+
+
 @dataclass(frozen=True)
-class Grid:
+class Grid(Box):
     """Grid of ``height × width`` sites; site ``(r, c)`` has number ``r · width + c``.
 
     A step is a pair (rows down, columns right) from the first end of an edge to its second.  Edges are ordered by step:
@@ -65,23 +174,7 @@ class Grid:
             object.__setattr__(self, "connectivity", 4 if steps == _STEPS[4] else steps)
         elif not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
             raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8, or a tuple of steps")
-        sizes = (("height", 1), ("width", 1), ("row", 0), ("column", 0), ("full_width", 1), ("full_height", 1))
-        for name, least in sizes:
-            value = getattr(self, name)
-            if not name.startswith("full") or value is not None:
-                what = f"the grid's {name}" if least else f"the window's {name}"
-                object.__setattr__(self, name, whole_number(what, value, least, MAX_SITE))
-        for start, size in (("column", "width"), ("row", "height")):
-            full, end = getattr(self, f"full_{size}"), getattr(self, start) + getattr(self, size)
-            if full is not None and full < end:
-                raise InputError(f"full_{size} is {full}, expected at least {start} + {size} = {end}")
-        if self.n_sites >= 2**31:
-            raise InputError(f"the grid has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
-        if (self.row + self.height) * self.whole_width > MAX_SITE:
-            raise InputError(
-                f"the window ends in row {self.row + self.height} of a grid {self.whole_width} wide, expected a whole"
-                " grid of at most 2^48 sites"
-            )
+        self._check_place("grid", (("row", "height"), ("column", "width")))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -89,9 +182,9 @@ class Grid:
         return self.height, self.width
 
     @property
-    def n_sites(self) -> int:
-        """Number of sites."""
-        return self.height * self.width
+    def corner(self) -> tuple[int, ...]:
+        """Coordinates (row, column) of the upper left site in the larger grid."""
+        return self.row, self.column
 
     @property
     def whole_width(self) -> int:
@@ -99,67 +192,25 @@ class Grid:
         return self.full_width or self.column + self.width
 
     @property
-    def whole_sites(self) -> int:
-        """Number of sites of the larger grid, or of the grid itself.
-
-        If the height of the larger grid is unknown, it is taken to end with this window.
-        """
-        return self.whole_width * (self.full_height or self.row + self.height)
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the larger grid, or of the grid itself; an unknown height is taken to end with this window."""
+        return self.full_height or self.row + self.height, self.whole_width
 
     @property
     def steps(self) -> Steps:
         """Steps (rows down, columns right) from the first end of an edge to its second."""
         return self.connectivity if isinstance(self.connectivity, tuple) else _STEPS[self.connectivity]
 
-    @property
-    def direction_shapes(self) -> tuple[tuple[int, int], ...]:
-        """Shapes of per-edge values for each step: (H, W-1), (H-1, W) and twice (H-1, W-1)."""
-        return tuple((max(0, self.height - dr), max(0, self.width - abs(dc))) for dr, dc in self.steps)
 
-    @property
-    def direction_sizes(self) -> list[int]:
-        """Number of edges of each step."""
-        return [height * width for height, width in self.direction_shapes]
-
-    def edges(self) -> npt.NDArray[np.int32]:
-        """Return both ends of every edge, (E, 2)."""
-        number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)
-        ends = (ends_of(step, *self.shape) for step in self.steps)
-        pairs = [np.stack([number[first].ravel(), number[second].ravel()], axis=1) for first, second in ends]
-        return np.concatenate(pairs)
-
-    def adjacency(self) -> Adjacency:
-        """Return neighbour lists."""
-        return adjacency(self.n_sites, self.edges())
-
-    def global_coordinates(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return row numbers (H, 1) and column numbers (1, W) in the larger grid."""
-        rows = np.arange(self.row, self.row + self.height, dtype=np.int64)[:, None]
-        columns = np.arange(self.column, self.column + self.width, dtype=np.int64)[None]
-        return rows, columns
-
-    def colours(self) -> npt.NDArray[np.int32]:
-        """Return red-black colours (S,), or four colours by the parities of row and column for 8 neighbours."""
-        rows, columns = self.global_coordinates()
-        colours = 2 * (rows % 2) + columns % 2 if self.connectivity == 8 else (rows + columns) % 2
-        # A small window may lack a colour: number the classes without gaps, in the global order.
-        return np.unique(colours.ravel(), return_inverse=True)[1].astype(np.int32)
-
-    def site_ids(self) -> npt.NDArray[np.int64]:
-        """Return the site numbers in the larger grid, which key the noise, (S,)."""
-        rows, columns = self.global_coordinates()
-        return (rows * self.whole_width + columns).ravel()
-
-
-def ends_of(step: tuple[int, int], height: int, width: int) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Return the slices (rows, columns) of the first ends of all edges with a step, and of their second ends.
+def ends_of(step: tuple[int, ...], *shape: int) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return the slices, one per axis, of the first ends of all edges with a step, and of their second ends.
 
     >>> from locpmap.graphs import ends_of
     >>> ends_of((0, 1), 2, 3)
     ((slice(0, 2, None), slice(0, 2, None)), (slice(0, 2, None), slice(1, 3, None)))
     """
-    (above, below), (left, right) = _shifted(step[0], height), _shifted(step[1], width)
-    return (above, left), (below, right)
+    pairs = [_shifted(by, length) for by, length in zip(step, shape, strict=True)]
+    return tuple(first for first, _ in pairs), tuple(second for _, second in pairs)
 
 
 def _shifted(by: int, length: int) -> tuple[slice, slice]:
@@ -169,7 +220,7 @@ def _shifted(by: int, length: int) -> tuple[slice, slice]:
     return (near, far) if by >= 0 else (far, near)
 
 
-def name_of(step: tuple[int, int]) -> str:
+def name_of(step: tuple[int, ...]) -> str:
     """Return the name of a step."""
     return _NAMES.get(step, f"step {step}")
 

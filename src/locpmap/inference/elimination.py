@@ -28,7 +28,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph, Grid
 from locpmap.inference.max_flow import IMPOSSIBLE
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
@@ -75,7 +75,7 @@ class Plan:
         return children
 
 
-def plan_elimination(structure: Grid | Graph, n_labels: Sequence[int], max_table: int) -> Plan:
+def plan_elimination(structure: Box | Graph, n_labels: Sequence[int], max_table: int) -> Plan:
     """Return the cheapest order found for ``n_labels`` of the sites and tables up to ``max_table``, or raise."""
     limit = np.log2(max_table) + 1e-9
     edges, bits = structure.edges(), np.log2(np.asarray(n_labels, np.float64))
@@ -190,12 +190,13 @@ def _fill(near: Neighbours, bits: Array, site: int) -> float:
     return missing + 1e-6 * _table_bits(near, bits, site)
 
 
-def _sweeps(structure: Grid | Graph, edges: Array, free: Array) -> list[list[int]]:
+def _sweeps(structure: Box | Graph, edges: Array, free: Array) -> list[list[int]]:
     """Return orders that run along the graph."""
     number = np.arange(structure.n_sites)
-    if isinstance(structure, Grid):
+    if isinstance(structure, Box):
         whole = number.reshape(structure.shape)
-        return [order[free[order]].tolist() for order in (whole.ravel(), whole.T.ravel())]
+        orders = [np.moveaxis(whole, axis, 0).ravel() for axis in range(whole.ndim)]
+        return [order[free[order]].tolist() for order in orders]
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 

@@ -122,8 +122,9 @@ class ErrorFields:
         if not isinstance(structure, Graph):
             if self.clusters is not None:
                 raise InputError("clusters is given for a grid, expected None: a grid has cells")
-            whole_height = structure.whole_sites // structure.whole_width
-            check_scales(self.n_scales, self.cell, max(whole_height, structure.whole_width))
+            if len(structure.shape) == 3:
+                raise InputError("fields is given for a volume, expected None: error fields need a grid or a graph")
+            check_scales(self.n_scales, self.cell, max(structure.whole_shape))
             return None
         if self.clusters is None:
             if self.n_scales:

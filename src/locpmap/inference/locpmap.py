@@ -37,13 +37,13 @@ class LocPMAP(TallySampler):
         blocks (str, tuple or list, default "sites"): Sites that a climb updates together.
 
             - "sites": single sites.
-            - ``(h, w)``: tiles of h × w sites, with noise on their at most 4,096 joint labellings, L^(h·w).
+            - ``(h, w)``, or ``(d, h, w)`` on a volume: tiles, with noise on their at most 4,096 joint labellings.
             - "rows", "columns" or "rows+columns": lines, solved as chains, with noise on the sites.  A length divides
               lines into parts, as in "rows:16+columns:16".
             - A list of disjoint, non-empty lists of sites.  Blocks of up to 4,096 joint labellings are enumerated;
               larger ones must be forests, which are solved by dynamic programming.  Sites in no list are updated alone.
 
-            Tiles and lines need a grid with 4 or 8 neighbours.
+            Tiles and lines need a volume, or a grid with 4 or 8 neighbours.
         start (str or array, default "random"): Labels at which climbs start.  "random" is uniform over allowed labels.
             "perturbed" is the argmax of the perturbed unaries, which is faster but biases samples towards the unaries.
             An array gives the labels.

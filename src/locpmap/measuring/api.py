@@ -53,9 +53,9 @@ def measure(
             - "components": the number of connected components per label;
             - "perimeter": the number of edges per label to sites with another label. The image border is excluded.
 
-            A callable takes one label map, int64 (H, W) or (S,) on a graph, and returns a number or a vector of fixed
-            length. A grid has 4 neighbours per site here, whatever the connectivity of the model. Masked sites have
-            label -1; the named quantities ignore them.
+            A callable takes one label map, int64 (H, W), (D, H, W) on a volume or (S,) on a graph, and returns a number
+            or a vector of fixed length. A site of a grid has 4 neighbours here and one of a volume 6, whatever the
+            connectivity of the model. Masked sites have label -1; the named quantities ignore them.
         decoder (LocPMAP): The sampler for potentials. The default draws 200 samples. Its option ``fields``
             (:class:`locpmap.ErrorFields`) adds errors that sites share; without them, the uncertainty of areas is often
             too small.

@@ -1,7 +1,7 @@
 """Quantities of one label map, with one number per label: area, presence, components and perimeter.
 
-Maps have shape (H, W) on a grid and (S,) on a graph. Masked sites have label -1 and are ignored, also as neighbours. A
-grid has 4 neighbours per site here, whatever the connectivity of the model.
+Maps have shape (H, W) on a grid, (D, H, W) on a volume and (S,) on a graph. Masked sites have label -1 and are ignored,
+also as neighbours. A site of a grid has 4 neighbours here and one of a volume 6, whatever the model's connectivity.
 """
 
 from collections.abc import Callable
@@ -12,22 +12,24 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import one_of
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph, Grid, Volume
 
 PerLabel = Callable[[Array], Any]  # function of one label map
 
 NAMES = ("area", "presence", "components", "perimeter")
 
 
-def named_quantity(quantity: str, structure: Grid | Graph, n_labels: int) -> PerLabel:
+def named_quantity(quantity: str, structure: Box | Graph, n_labels: int) -> PerLabel:
     """Return the quantity with the given name as a function of a label map; raise for an unknown name."""
     if one_of("quantity", quantity, NAMES) == "area":
         return partial(area, n_labels=n_labels)
     if quantity == "presence":
         return partial(presence, n_labels=n_labels)
-    if quantity == "components" and isinstance(structure, Grid):
+    if quantity == "components" and isinstance(structure, Box):
         return partial(components, n_labels=n_labels)
-    neighbours = Grid(structure.height, structure.width) if isinstance(structure, Grid) else structure
+    neighbours = structure
+    if isinstance(structure, Box):
+        neighbours = (Grid if len(structure.shape) == 2 else Volume)(*structure.shape)
     over_edges = perimeter if quantity == "perimeter" else components_of_graph
     return partial(over_edges, n_labels=n_labels, edges=neighbours.edges())
 
@@ -62,19 +64,21 @@ def perimeter(labels: Array, n_labels: int, edges: Array) -> Array:
 
 
 def components(labels: Array, n_labels: int, least: int = 1) -> Array:
-    """Count the connected components of each label with ``least`` or more sites, on a grid with 4 neighbours; O(S).
+    """Count the connected components of each label with ``least`` or more sites, on a grid or volume; O(S).
 
     >>> components(np.array([[0, 2, 0], [2, 0, -1]]), 3).tolist()
     [3, 0, 2]
     """
     from scipy import ndimage
 
-    height, width = labels.shape
-    joined = np.zeros((2 * height - 1, 2 * width - 1), bool)  # sites at even places, their edges between them
-    joined[::2, ::2] = labels >= 0
-    joined[::2, 1::2] = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] >= 0)
-    joined[1::2, ::2] = (labels[1:] == labels[:-1]) & (labels[1:] >= 0)
-    numbers = ndimage.label(joined)[0][::2, ::2].ravel()
+    joined = np.zeros([2 * n - 1 for n in labels.shape], bool)  # sites at even places, their edges between them
+    even = (slice(None, None, 2),) * labels.ndim
+    joined[even] = labels >= 0
+    for axis in range(labels.ndim):
+        between = (*even[:axis], slice(1, None, 2), *even[axis + 1 :])
+        along = np.moveaxis(labels, axis, 0)
+        joined[between] = np.moveaxis((along[1:] == along[:-1]) & (along[1:] >= 0), 0, axis)
+    numbers = ndimage.label(joined)[0][even].ravel()
     sizes = np.bincount(numbers)
     label_of = np.zeros(len(sizes), np.int64)
     label_of[numbers] = labels.ravel()

@@ -89,7 +89,7 @@ class Terms:
             return Factored(entries, self.tables)
         return entries[0] if self.shared else entries
 
-    def least(self, shapes: Sequence[tuple[int, int]], unread: float | None) -> list[Any]:
+    def least(self, shapes: Sequence[tuple[int, ...]], unread: float | None) -> list[Any]:
         """Return values per edge for edges of other shapes, filled with the smallest weight of each entry.
 
         ``unread`` replaces weights that are not in memory; None reads them. Tables count as ``unread``, or 0.

@@ -12,7 +12,7 @@ from locpmap.graphs import Grid, Steps
 from locpmap_paper.experiments.experiment import Array
 
 
-def on_canvas(arrays: Sequence[Array], size: tuple[int, int], fill: Any) -> Array:
+def on_canvas(arrays: Sequence[Array], size: tuple[int, ...], fill: Any) -> Array:
     """Return arrays (h, w, ..) as one array (N, H, W, ..), padded with ``fill``.
 
     >>> on_canvas([np.ones((1, 2), int), np.ones((2, 1), int)], (2, 2), 0).tolist()
