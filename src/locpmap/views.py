@@ -5,9 +5,9 @@ from functools import cached_property
 from typing import Any, Self
 
 from locpmap.arrays import Array, cast, frozen, is_tensor, namespace, place_like
-from locpmap.graphs import Box, Graph, Grid
+from locpmap.graphs import Box, Graph, Grid, Volume
 from locpmap.graphs.adjacency import colour_classes
-from locpmap.kernels.model import GridWindow, Model
+from locpmap.kernels.model import GridWindow, Model, VolumeWindow
 from locpmap.pairwise import Pairwise
 
 
@@ -19,6 +19,7 @@ class View:
     pairwise: Pairwise
     structure: Box | Graph
     cache: dict[Any, Any] = field(default_factory=dict)  # data that a backend caches for the lifetime of the model
+    origin: Self | None = None  # the same model with other unaries, whose edge lists and weights this one shares
 
     @cached_property
     def flat(self) -> Model:
@@ -27,6 +28,8 @@ class View:
         On a GPU they are tensors in the precision of the unaries.  Only ``class_ptr`` stays on the host, which reads it
         to launch one colour class after the other.
         """
+        if self.origin is not None:
+            return self.origin.flat._replace(unary=self.unary)
         features, tables = self.pairwise.flat(self.structure.direction_sizes)
         if is_tensor(self.unary):
             features, tables = (cast(array, self.unary.dtype) for array in (features, tables))
@@ -59,12 +62,30 @@ class View:
     def grid(self) -> GridWindow | None:
         return self.window if isinstance(self.structure, Grid) and self.structure.connectivity == 4 else None
 
+    @cached_property
+    def volume(self) -> VolumeWindow | None:
+        box = self.structure
+        if not isinstance(box, Volume):
+            return None
+        (depth, height, width), (_, whole_height, whole_width) = box.shape, box.whole_shape
+        steps = tuple((z, y, x) for z, y, x in box.steps)
+        return VolumeWindow(
+            (depth, height, width), (box.plane, box.row, box.column), (whole_height, whole_width), steps
+        )
+
     def with_unary(self, unary: Any) -> Self:
         """Return the same model with other unaries (N, S, L); it shares the edge lists."""
         unary = frozen(unary)  # whether an array is writeable is part of its type, for which Numba compiles
-        view = replace(self, unary=unary, cache={})
-        view.__dict__["flat"] = self.flat._replace(unary=unary)
-        return view
+        return replace(self, unary=unary, cache={}, origin=self.origin or self)
+
+    def step_weights(self, dtype: Any) -> tuple[Array, ...]:
+        """Return the Potts weights of each step of a volume, (1|N, 1|E); cached."""
+        home, key = self.origin or self, ("step_weights", dtype)
+        if key not in home.cache:
+            assert self.pairwise.weights is not None
+            home.cache[key] = tuple(frozen(cast(weight, dtype)) for weight in self.pairwise.weights)
+        found: tuple[Array, ...] = home.cache[key]
+        return found
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W); cached."""

@@ -18,7 +18,7 @@ from locpmap.errors import InputError, InputTypeError, TooLargeError, unknown, w
 from locpmap.graphs.adjacency import Adjacency
 from locpmap.graphs.blocks import CACHED_PLANS, LINES, check_near, listed_groups
 from locpmap.graphs.graph import Graph
-from locpmap.graphs.grid import Grid
+from locpmap.graphs.grid import Box, Grid
 from locpmap.kernels.block_plan import DrawPlan
 
 MAX_TABLE = 2**16  # entries of the table over a frontier
@@ -33,7 +33,7 @@ class Order(NamedTuple):
     removed: Array  # (2n,)
 
 
-def plan_draws(blocks: Any, structure: Grid | Graph, n_labels: int) -> DrawPlan:
+def plan_draws(blocks: Any, structure: Box | Graph, n_labels: int) -> DrawPlan:
     """Validate blocks and return the operations that draw them."""
     if isinstance(structure, Grid) and isinstance(blocks, str | tuple):
         return _grid_plan(structure, blocks, n_labels)
@@ -115,7 +115,7 @@ def combs(grid: Grid, *, across: bool = False) -> list[Array]:
     return [part for part in (number[first], number[~first]) if len(part)]
 
 
-def forests(structure: Grid | Graph) -> list[Array]:
+def forests(structure: Box | Graph) -> list[Array]:
     """Return forests that cover a graph: each site joins the first one in which it closes no cycle."""
     near = structure.adjacency()
     forest = np.full(structure.n_sites, -1)
@@ -201,7 +201,7 @@ def in_order(sites: Array, near: Adjacency) -> Order:
     return Order(*np.array(operations, np.int32).T)
 
 
-def _plan(families: list[list[Order]], structure: Grid | Graph, n_labels: int, blocks: Any) -> DrawPlan:
+def _plan(families: list[list[Order]], structure: Box | Graph, n_labels: int, blocks: Any) -> DrawPlan:
     """Concatenate the operations of all blocks, or raise if the tables of a block are too large."""
     width, entries = 0, 1
     block_of = np.empty((len(families), structure.n_sites), np.int32)

@@ -68,8 +68,8 @@ class LocPMAP(TallySampler):
         ``n_samples`` unless ``keep_samples`` is True.
 
         Noise is drawn lazily for single sites with two labels, or with up to 255 labels and attractive Potts weights
-        on a grid of 4 neighbours.  This is much faster and has the same distribution.  ``result.noise`` is "lazy",
-        "plain", "joint" with ``line_noise="joint"``, or "none" for temperature 0.
+        on a volume or a grid of 4 neighbours.  This is much faster and has the same distribution.  ``result.noise`` is
+        "lazy", "plain", "joint" with ``line_noise="joint"``, or "none" for temperature 0.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
@@ -126,7 +126,8 @@ class LocPMAP(TallySampler):
         fields = None if self.fields is None else self.fields.on(potentials)
         if fields is None and scheme == NONE and start == PERTURBED and blocks is None and potentials.pairwise.coupled:
             # The kernel with fields is the fastest one without noise: it needs no lists of neighbours.
-            fields = no_fields(potentials.n_labels) if _few_candidates(potentials) else None
+            on_grid = potentials.view.grid is not None and _few_candidates(potentials)
+            fields = no_fields(potentials.n_labels) if on_grid else None
         how = (start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
         climb = Climb(perturbation, *how, clocks=self._noise(potentials) == "joint")
         draw = partial(problem.kernels.climb, problem.view, climb)
@@ -153,9 +154,10 @@ class LocPMAP(TallySampler):
 
 
 def _few_candidates(potentials: Potentials) -> bool:
-    """Return whether only the best label of a site and those of its neighbours can win, on a grid of 4 neighbours."""
+    """Return whether only the best label of a site and those of its neighbours can win, and kernels rely on this."""
     attractive = potentials.pairwise.least_weight >= 0  # NaN, hence False, unless the model is Potts
-    return potentials.view.grid is not None and attractive and potentials.n_labels <= 255
+    view = potentials.view
+    return (view.grid is not None or view.volume is not None) and attractive and potentials.n_labels <= 255
 
 
 def block_sizes(blocks: object) -> tuple[tuple[int, int], ...]:

@@ -51,3 +51,12 @@ class GridWindow(NamedTuple):
     column: int
     whole_width: int
     whole_sites: int
+
+
+class VolumeWindow(NamedTuple):
+    """A volume, or a window of one, with the window's position in the whole volume."""
+
+    shape: tuple[int, int, int]  # (D, H, W)
+    corner: tuple[int, int, int]  # plane, row and column of the first site in the whole volume
+    plane_shape: tuple[int, int]  # height and width of the whole volume
+    steps: tuple[tuple[int, int, int], ...]  # from the first end of an edge to its second

@@ -36,3 +36,28 @@ class GridClimb(NamedTuple):
     column: int
     full_width: int  # width of the whole grid
     max_sweeps: int
+
+
+class VolumeLinks(NamedTuple):
+    """The edges of a volume with Potts weights."""
+
+    shape: tuple[int, int, int]  # (D, H, W)
+    steps: tuple[tuple[int, int, int], ...]  # from the first end of an edge to its second: 3 or, with diagonals, 13
+    weights: tuple[Array, ...]  # (1|n, 1|E) per step, in raster order of the first ends
+
+
+class VolumeClimb(NamedTuple):
+    """Climbs of n images in the lazy noise scheme (`reference.noise`), on a volume with Potts weights >= 0."""
+
+    unary: Array  # (n, S, L)
+    links: VolumeLinks
+    temperature: float
+    k0: int
+    k1: int
+    first_image: int
+    first_sample: int
+    start: int
+    given: Array  # (n, S) labels to start from
+    corner: tuple[int, int, int]  # coordinates of the first site in the whole volume
+    plane_shape: tuple[int, int]  # height and width of the whole volume
+    max_sweeps: int

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol, Self
 from locpmap.kernels.block_plan import BlockPlan, DrawPlan
 from locpmap.kernels.fields import Fields
 from locpmap.kernels.likelihood import Losses, Scores
-from locpmap.kernels.model import NOTHING, Array, GridWindow, Model
+from locpmap.kernels.model import NOTHING, Array, GridWindow, Model, VolumeWindow
 from locpmap.kernels.perturbation import Perturbation
 
 Work = Callable[["Span"], tuple[Array, Array]]  # from a part of a span to labels (n, S, R) and sweeps (n, R)
@@ -68,6 +68,10 @@ class ModelView(Protocol):
         """The grid if the graph is a 4-connected grid, else None."""
 
     @property
+    def volume(self) -> VolumeWindow | None:
+        """The volume; None for a grid or a graph."""
+
+    @property
     def coupled(self) -> bool:
         """Whether any pairwise score differs from 0; always True for models with tables."""
 
@@ -81,6 +85,9 @@ class ModelView(Protocol):
 
     def with_unary(self, unary: Array) -> Self:
         """Return the same model with other unaries (N, S, L)."""
+
+    def step_weights(self, dtype: Any) -> tuple[Array, ...]:
+        """Return the Potts weights of each step of a volume, (1|N, 1|E)."""
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return the Potts weights of a grid's horizontal edges (1|N, H, W-1) and vertical edges (1|N, H-1, W)."""

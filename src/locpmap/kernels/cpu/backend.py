@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from locpmap.kernels.cpu.messages import Passing
-from locpmap.kernels.cpu.sampling import Sampling
+from locpmap.kernels.cpu.sampling import Sampling, links_of
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import NOTHING, Array
+from locpmap.kernels.reference.scores import volume_scores
 from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
 from locpmap.kernels.threads import ranges
 
@@ -28,6 +29,8 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return np.dtype(np.float64)
 
     def score(self, model: ModelView, labels: Array) -> Array:
+        if model.potts and model.volume is not None:
+            return volume_scores(model.unary, links_of(model), labels)
         terms = np.zeros(labels.shape)
         self.sweep("score_terms", model.flat, labels, terms)
         return terms.sum(axis=1)

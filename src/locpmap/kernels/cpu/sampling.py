@@ -6,6 +6,7 @@ implementations of a noise scheme use the same noise:
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
 - Potts weights on a grid with error fields: samples one by one (``climb_fields``);
+- Potts weights on a volume: only the labels that can be best are compared (``climb_volume``);
 - any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``);
 - lines with noise on their joint labellings (``climb_clocks``).
 """
@@ -20,7 +21,7 @@ from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
 from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
 from locpmap.kernels.model import QUANTUM, UNIT, Array
-from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation
+from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation, VolumeClimb, VolumeLinks
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
 from locpmap.kernels.trees import outward
@@ -29,6 +30,7 @@ from locpmap.kernels.trees import outward
 ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
 ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
 ROUND_SAMPLES = 64  # bits of a machine word
+LANES = 4  # samples of a volume that share calls of Philox
 MAX_LABELS = 255  # of the climbs whose labels are bytes
 MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
@@ -80,6 +82,9 @@ class Sampling(Dispatch):
             plan, flat = climb.blocks.plan, model.flat  # built here, before threads share them
             operation = "climb_clocks" if climb.clocks else "climb_blocks"
             return self._general(operation, model, span, (flat, plan, *_how(climb)), climb.first_image)
+        if climb.lazy and takes_volume(model):
+            quantum = LANES if span.n_samples >= LANES * self.threads.n_threads else 1
+            return self.draw_by(lambda part: self._volume(model, climb, part), span, quantum)
         if climb.lazy and n_labels > 2:
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
         if climb.lazy and takes_bits(model):
@@ -107,14 +112,14 @@ class Sampling(Dispatch):
         given = (model.flat, perturbation, (plan.order, outward(model.structure, None)), limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
 
-    def draw_by(self, work: Work, span: Span) -> HostDrawn:
+    def draw_by(self, work: Work, span: Span, quantum: int = QUANTUM) -> HostDrawn:
         """Draw with a function of parts of a span; threads divide the images or, if these are too few, the samples."""
         lo, hi, first, count = span
         n_threads = self.threads.n_threads
-        if hi - lo >= n_threads or count <= QUANTUM:
+        if hi - lo >= n_threads or count <= quantum:
             parts = [Span(lo + a, lo + b, first, count) for a, b in ranges(hi - lo, n_threads)]
         else:
-            bounds = [(QUANTUM * a, min(QUANTUM * b, count)) for a, b in ranges(-(-count // QUANTUM), n_threads)]
+            bounds = [(quantum * a, min(quantum * b, count)) for a, b in ranges(-(-count // quantum), n_threads)]
             parts = [Span(lo, hi, first + a, b - a) for a, b in bounds]
         arrays, sweeps = zip(*self.threads.map(work, [(part,) for part in parts]), strict=True)
         return HostDrawn(span, parts, list(arrays), list(sweeps))
@@ -137,15 +142,19 @@ class Sampling(Dispatch):
         if totals.counts is None:
             totals.counts = np.zeros(model.unary.shape, totals.dtype)
         counts = totals.counts
-        packed, flat = drawn.arrays[0].ndim == 2, model.flat if totals.conditional else None
-        kernel = self.kernel_of(("bit_" if packed else "") + ("conditionals" if totals.conditional else "votes"))
+        packed, on_volume = drawn.arrays[0].ndim == 2, model.potts and model.volume is not None
+        form = "bit_" if packed else "volume_" if on_volume and totals.conditional else ""
+        kernel = self.kernel_of(form + ("conditionals" if totals.conditional else "votes"))
+        terms: tuple[Any, ...] = ()
+        if totals.conditional:
+            terms = (model.unary, links_of(model)) if on_volume else (model.flat,)
 
         def add(begin: int, stop: int) -> None:
             for part, array in zip(drawn.parts, drawn.arrays, strict=True):
                 given: tuple[Any, ...] = (array, part.n_samples) if packed else (array,)
                 mine = of_images(counts, part.lo, part.hi)
                 if totals.conditional:
-                    kernel(flat, *given, mine, part.lo, begin, stop)
+                    kernel(*terms, *given, mine, part.lo, begin, stop)
                 else:
                     kernel(*given, mine, begin, stop)
 
@@ -180,7 +189,7 @@ class Sampling(Dispatch):
             by_row(model)  # computed here, before threads share it
             return self.draw_by(lambda part: self._fields(model, climb, part), span)
         lo, hi, first, count = span
-        plain = replace(climb, fields=None, lazy=False)
+        plain = replace(climb, fields=None, lazy=climb.lazy and takes_volume(model))
         drawn = [
             self.climb(model.with_unary(self.add_fields(model, climb, Span(lo, hi, m, 1))), plain, Span(lo, hi, m, 1))
             for m in range(first, first + count)
@@ -200,6 +209,16 @@ class Sampling(Dispatch):
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         return labels, self.kernel_of("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
 
+    def _volume(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
+        """Climb by single sites on a volume with Potts weights >= 0, with lazy noise."""
+        assert model.volume is not None
+        labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
+        noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
+        where = (model.volume.corner, model.volume.plane_shape)
+        own, links = of_images(model.unary, part.lo, part.hi), links_of(model, part.lo, part.hi)
+        job = VolumeClimb(own, links, *noise, climb.start, _given(climb, part), *where, climb.max_sweeps)
+        return labels, self.kernel_of("climb_volume")(job, labels)
+
     def _bits(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
         """Climb by single sites on a 4-connected grid with two labels and Potts weights, 64 samples per word.
 
@@ -214,6 +233,19 @@ def takes_fields(model: ModelView, climb: Climb) -> bool:
     """Return whether `climb_fields` applies: single sites, and Potts weights >= 0 on a 4-connected grid."""
     attractive = model.grid is not None and model.least_weight >= 0
     return attractive and climb.blocks is None and model.unary.shape[2] <= MAX_LABELS
+
+
+def takes_volume(model: ModelView) -> bool:
+    """Return whether `climb_volume` applies: Potts weights >= 0 on a volume."""
+    return model.volume is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
+
+
+def links_of(model: ModelView, lo: int = 0, hi: int | None = None) -> VolumeLinks:
+    """Return the edges of a volume and their Potts weights in images lo..hi."""
+    assert model.volume is not None
+    weights = model.step_weights(model.unary.dtype)
+    mine = tuple(w if len(w) == 1 or hi is None else of_images(w, lo, hi) for w in weights)
+    return VolumeLinks(model.volume.shape, model.volume.steps, mine)
 
 
 def by_row(model: ModelView) -> Array:
@@ -265,10 +297,14 @@ def _on_grid(model: ModelView, climb: Climb, part: Span, dtype: Any) -> GridClim
     assert model.grid is not None
     unary = of_images(model.unary, part.lo, part.hi)
     right, down = (w if len(w) == 1 else of_images(w, part.lo, part.hi) for w in model.direction_weights(dtype))
-    given = np.empty((0, 0), np.uint8)
-    if climb.start == GIVEN:
-        assert climb.given is not None
-        given = climb.given[part.lo : part.hi].astype(np.uint8)
     noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
     window = (model.grid.row, model.grid.column, model.grid.whole_width)
-    return GridClimb(unary, right, down, *noise, climb.start, given, *window, climb.max_sweeps)
+    return GridClimb(unary, right, down, *noise, climb.start, _given(climb, part), *window, climb.max_sweeps)
+
+
+def _given(climb: Climb, part: Span) -> Array:
+    """Return the labels from which the images of a part start, if they are given, as bytes."""
+    if climb.start != GIVEN:
+        return np.empty((0, 0), np.uint8)
+    assert climb.given is not None
+    return climb.given[part.lo : part.hi].astype(np.uint8)

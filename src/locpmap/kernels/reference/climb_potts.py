@@ -3,7 +3,7 @@
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.perturbation import PERTURBED, RANDOM, GridClimb
+from locpmap.kernels.perturbation import PERTURBED, RANDOM, GridClimb, VolumeClimb
 from locpmap.kernels.reference import noise
 
 
@@ -18,15 +18,18 @@ def climb_potts(climb: GridClimb, labels: Array) -> Array:
 
 def draw(climb: GridClimb, n: int, s: int, unary: Array) -> tuple[Array, int]:
     """Draw sample s of image n from its unaries (S, L); return labels (S,) and the last sweep with a change."""
-    which = ((int(climb.k0), int(climb.k1)), climb.first_image + n, climb.first_sample + s, site_numbers(climb))
+    return ascend(climb, n, *perturbed_start(climb, n, s, unary, site_numbers(climb)))
+
+
+def perturbed_start(climb: GridClimb | VolumeClimb, n: int, s: int, unary: Array, sites: Array) -> tuple[Array, Array]:
+    """Return the perturbed scores (S, L) of sample s of image n, and the labels (S,) from which it climbs."""
+    which = ((int(climb.k0), int(climb.k1)), climb.first_image + n, climb.first_sample + s, sites)
     scores = unary.astype(np.float64)
     if climb.temperature > 0:
         scores = noise.perturbed_lazy(scores, climb.temperature, *which)
     if climb.start == RANDOM:
-        y = noise.lazy_start(unary, *which)
-    else:
-        y = scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
-    return ascend(climb, n, scores, y)
+        return scores, noise.lazy_start(unary, *which)
+    return scores, scores.argmax(axis=1) if climb.start == PERTURBED else climb.given[n]
 
 
 def site_numbers(climb: GridClimb) -> Array:

@@ -5,6 +5,7 @@ import numpy.typing as npt
 
 from locpmap.arrays import Array
 from locpmap.kernels.model import Model
+from locpmap.kernels.perturbation import VolumeLinks
 
 
 def edge_tables(model: Model, image: int, edges: Array) -> Array:
@@ -31,6 +32,21 @@ def total_scores(model: Model, labels: Array) -> npt.NDArray[np.float64]:
     return unary + [pair_scores(model, n, first[n], second[n]).sum() for n in range(len(labels))]
 
 
+def volume_scores(unary: Array, links: VolumeLinks, labels: Array) -> npt.NDArray[np.float64]:
+    """Return θ(y) of every image of a volume with Potts weights, (N,); labels (N, S).  No list of edges is built."""
+    totals = []
+    for n, y in enumerate(labels):
+        total = np.take_along_axis(unary[n], y[:, None], axis=1).sum(dtype=np.float64)
+        whole = y.reshape(links.shape)
+        for step, weights in zip(links.steps, links.weights, strict=True):
+            first, second = ends_of(step, links.shape)
+            equal = (whole[first] == whole[second]).ravel()
+            own = np.broadcast_to(weights[n if len(weights) > 1 else 0], equal.shape)
+            total += np.add.reduce(own, where=equal, dtype=np.float64)
+        totals.append(total)
+    return np.array(totals)
+
+
 def local_scores(model: Model, labels: Array, image: int | None = None, unary: Array | None = None) -> Array:
     """Return ``unary[i, k]`` plus the pairwise scores of label k with the neighbours' labels.
 
@@ -51,3 +67,10 @@ def local_scores(model: Model, labels: Array, image: int | None = None, unary: A
     np.add.at(scores, first, tables[every, :, labels[second]])
     np.add.at(scores, second, tables[every, labels[first], :])
     return scores
+
+
+def ends_of(step: tuple[int, int, int], shape: tuple[int, int, int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Return the slices of the first ends of all edges with a step, and of their second ends."""
+    first = tuple(slice(max(0, -d), max(0, min(n, n - d))) for d, n in zip(step, shape, strict=True))
+    second = tuple(slice(max(0, d), max(0, min(n, n + d))) for d, n in zip(step, shape, strict=True))
+    return first, second

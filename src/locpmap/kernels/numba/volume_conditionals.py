@@ -1,0 +1,85 @@
+"""Numba version of `reference.volume_conditionals`: ``exp(score)`` is a product with one factor per neighbour."""
+
+import math
+
+import numpy as np
+
+from locpmap.kernels.model import UNIT
+from locpmap.kernels.numba.compiling import inner, kernel
+from locpmap.kernels.numba.volume_rows import link_row, row_arrays
+
+_LARGEST = 600.0  # products of exponentials of weights with a larger sum may overflow: their logarithms are added
+
+
+def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
+    """Add to ``sums`` (n, S, L) int64 at sites begin..stop; equal neighbourhoods share one computation."""
+    n_labels, n_slots = sums.shape[2], 2 * len(links.steps)
+    near = (np.empty(n_slots, np.int64), np.empty(n_slots))
+    scratch = (row_arrays(links), near, np.empty(n_labels), np.empty(n_labels), np.empty(n_labels, np.int64))
+    add_images(unary, links, labels, sums, lo, begin, stop, scratch)
+
+
+@kernel
+def add_images(unary, links, labels, sums, lo, begin, stop, scratch):
+    """Add the conditional probabilities row by row."""
+    rows, (near, pulls), powers, terms, shares = scratch
+    offset, weight = rows
+    _, height, width = links.shape
+    n_labels, n_samples = sums.shape[2], labels.shape[2]
+    for n in range(len(labels)):
+        y = labels[n]
+        for r in range(begin // width, -(-stop // width)):
+            count, bound = link_row(rows, links, lo + n, r // height, r % height, True)
+            products = bound <= _LARGEST
+            if not products:
+                count, bound = link_row(rows, links, lo + n, r // height, r % height, False)
+            for x in range(max(0, begin - r * width), min(width, stop - r * width)):
+                i = r * width + x
+                case = (x == 0) + 2 * (x == width - 1)
+                for j in range(count):
+                    near[j], pulls[j] = i + offset[case, j], weight[j, x]
+                top = np.float64(unary[lo + n, i, 0])
+                for k in range(1, n_labels):
+                    top = max(top, np.float64(unary[lo + n, i, k]))
+                for k in range(n_labels):
+                    powers[k] = np.float64(unary[lo + n, i, k]) - top
+                if products:
+                    for k in range(n_labels):
+                        powers[k] = math.exp(powers[k])
+                known = -1
+                for s in range(n_samples):
+                    if top == -np.inf:  # error fields removed the only label of a masked site: take the sample's
+                        sums[n, i, y[i, s]] += np.int64(UNIT)
+                        continue
+                    same = known >= 0
+                    for j in range(count):
+                        same &= y[near[j], s] == y[near[j], known]
+                    if not same:
+                        known = s
+                        share(shares, terms, powers, y, near, pulls, count, s, products)
+                    for k in range(n_labels):
+                        sums[n, i, k] += shares[k]
+
+
+@inner
+def share(shares, terms, powers, y, near, pulls, count, s, products):
+    """Fill the conditional probabilities of a site given its neighbours in sample s, as integers."""
+    n_labels = len(shares)
+    for k in range(n_labels):
+        terms[k] = powers[k]
+    for j in range(count):
+        if products:
+            terms[y[near[j], s]] *= pulls[j]
+        else:
+            terms[y[near[j], s]] += pulls[j]
+    if not products:
+        top = terms[0]
+        for k in range(1, n_labels):
+            top = max(top, terms[k])
+        for k in range(n_labels):
+            terms[k] = math.exp(terms[k] - top)
+    total = 0.0
+    for k in range(n_labels):
+        total += terms[k]
+    for k in range(n_labels):
+        shares[k] = np.int64(np.rint(terms[k] / total * UNIT))
