@@ -23,8 +23,9 @@ from locpmap.arrays import (
 )
 from locpmap.errors import InputError
 from locpmap.graphs import Box, Graph, Grid, Steps, Volume
+from locpmap.kernels.cpu.sampling import links_of
 from locpmap.kernels.model import Model
-from locpmap.kernels.reference.scores import local_scores, total_scores
+from locpmap.kernels.reference.scores import local_scores, total_scores, volume_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
 from locpmap.unaries import check_spacing, check_unary, check_window, dead_edges, parse_mask, parse_unary
 from locpmap.views import View
@@ -340,8 +341,11 @@ class Potentials:
         Returns:
             float or array: The score, or scores (N,) for a batch.
         """
-        host = self.to(None)
-        totals = total_scores(host.model, self.flat_labels(labels))
+        host, flat = self.to(None), self.flat_labels(labels)
+        if host.pairwise.potts and host.view.volume is not None:
+            totals = volume_scores(host.unary, links_of(host.view), flat)
+        else:
+            totals = total_scores(host.model, flat)
         return self.restore(totals) if self.batched else float(totals[0])
 
     def local_scores(self, labels: Any) -> Any:

@@ -12,6 +12,7 @@ from locpmap.kernels.fields import MAX_CELL, MAX_SCALES, Fields, quantised
 from locpmap.potentials import Potentials
 
 LEAST_PRESENCE = 1e-6
+MAX_SIDE = 2**15 - 4  # of volumes with fields: their nodes have 16 bits along each axis
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +26,8 @@ class ErrorFields:
     Args:
         sizes (array, default ()): Standard deviations of the fields, in units of the unary scores, from the finest to
             the coarsest scale: (J,), (J, L) per label, or (N, J, L) per image and label.
-        cell (int, default 4): Rows and columns of a cell of the finest scale: 1, 2, 4, 8 or 16.  The cells of each
-            further scale have twice the side.
+        cell (int, default 4): Side of a cell of the finest scale in pixels or voxels: 1, 2, 4, 8 or 16.  The cells of
+            each further scale have twice the side.
         shared (float or array, default 0.0): Standard deviation of an offset that all sites of an image share: a
             number, (L,) or (N, L).
         presence (array, default None): Probability that each label occurs in the image, (L,) or (N, L), from 1e-6 to
@@ -42,10 +43,11 @@ class ErrorFields:
             unary[i, k] + Σ_j sizes[j, k] · f[j, k](i) + shared[k] · z[k]
 
         with fields and offsets drawn for this sample.  Given the fields, the theorem of LocPMAP holds unchanged.  On a
-        grid, a field is the bilinear interpolation of normal values at the corners of cells, at a random position.
-        The values depend on the seed, the image, the sample, the scale, the label and the cell.  They do not depend on
-        threads, batches or tiles, with one exception: sizes per image, (N, J, L), are rounded to a unit that the batch
-        shares, so results can differ slightly between batches.
+        grid, a field is the bilinear interpolation of normal values at the corners of cells, at a random position; on
+        a volume, cells are cubes and the interpolation is trilinear.  The values depend on the seed, the image, the
+        sample, the scale, the label and the cell.  They do not depend on threads, batches or tiles, with one exception:
+        sizes per image, (N, J, L), are rounded to a unit that the batch shares, so results can differ slightly between
+        batches.
 
     Example:
         >>> pot = lp.Potentials.grid(np.zeros((32, 32, 3)), 1.0)
@@ -94,7 +96,8 @@ class ErrorFields:
         presence = _checked_presence(self.presence, potentials)
         if not sizes.any() and not shared.any() and (presence == 1).all():
             return None
-        return quantised(sizes, 1 if clusters is not None else self.cell, shared, presence, clusters)
+        cell, n_axes = 1 if clusters is not None else self.cell, max(2, len(potentials.structure.shape))
+        return quantised(sizes, cell, shared, presence, clusters, n_axes)
 
     def within(self, side: int) -> Self:
         """Return the fields for a grid whose larger side is ``side``: coarser scales become part of ``shared``.
@@ -121,9 +124,9 @@ class ErrorFields:
         structure = potentials.structure
         if not isinstance(structure, Graph):
             if self.clusters is not None:
-                raise InputError("clusters is given for a grid, expected None: a grid has cells")
-            if len(structure.shape) == 3:
-                raise InputError("fields is given for a volume, expected None: error fields need a grid or a graph")
+                raise InputError("clusters is given for a grid or a volume, expected None: they have cells")
+            if len(structure.shape) == 3 and max(structure.whole_shape) > MAX_SIDE:
+                raise InputError(f"the volume has a side of {max(structure.whole_shape)}, expected at most {MAX_SIDE}")
             check_scales(self.n_scales, self.cell, max(structure.whole_shape))
             return None
         if self.clusters is None:

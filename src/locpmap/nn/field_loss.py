@@ -13,7 +13,7 @@ from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.inference.fields import ErrorFields, check_scales
-from locpmap.kernels.fields import BILINEAR
+from locpmap.kernels.fields import LINEAR
 from locpmap.nn.losses import ConsistentLoss, PseudolikelihoodLoss, next_seed
 from locpmap.nn.potentials import Field, PairwiseForm, make_field, reduce
 
@@ -118,7 +118,7 @@ def draw_fields(sizes: Tensor, shape: tuple[int, int], n_samples: int, generator
         cell = ErrorFields.cell << scale
         sides = [(side - 1 + coarsest - 1) // cell + 2 for side in shape]
         noise = torch.randn(n, n_labels, *sides, dtype=sizes.dtype, **options)
-        nodes = BILINEAR * of_scale.repeat_interleave(n_samples, 0)[:, :, None, None] * noise
+        nodes = LINEAR * of_scale.repeat_interleave(n_samples, 0)[:, :, None, None] * noise
         rows, columns = (
             _hats(phase, side, n_nodes, cell).to(sizes.dtype)
             for phase, side, n_nodes in zip(phases, shape, sides, strict=True)

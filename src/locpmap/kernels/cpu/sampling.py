@@ -97,10 +97,16 @@ class Sampling(Dispatch):
         """Add the error fields of one sample to the unaries of a span."""
         assert climb.fields is not None
         lo, hi, sample, _ = span
-        fields, moves = drawn_fields(climb, Span(lo, hi, sample, 1), model.unary.dtype.type)
+        n_axes = 2 if model.volume is None else 3
+        fields, moves = drawn_fields(climb, Span(lo, hi, sample, 1), model.unary.dtype.type, n_axes)
         unary = np.empty(model.unary.shape, model.unary.dtype)
-        window = (0, 0, 0, 0) if model.window is None else model.window[:4]
-        add = kernel_of("reference" if model.window is None else self.name, "add_fields")
+        window: tuple[Any, ...] = (0, 0, 0, 0)
+        if model.volume is not None:
+            add, window = self.kernel_of("add_volume_fields"), model.volume
+        elif model.window is not None:
+            add, window = self.kernel_of("add_fields"), model.window[:4]
+        else:
+            add = kernel_of("reference", "add_fields")
         key, image = climb.perturbation[2:], climb.first_image + lo
         add(model.unary[lo:hi], window, fields, moves, key, image, sample, unary[lo:hi])
         return unary
@@ -257,13 +263,13 @@ def by_row(model: ModelView) -> Array:
     return model.cache["by_row"]
 
 
-def drawn_fields(climb: Climb, part: Span, dtype: type) -> tuple[Fields, Moves]:
+def drawn_fields(climb: Climb, part: Span, dtype: type, n_axes: int = 2) -> tuple[Fields, Moves]:
     """Return the fields of the images of a part, with offsets and phases of its samples."""
     assert climb.fields is not None
     mine = fields_of_images(climb.fields, part.lo, part.hi)
     images = range(climb.first_image + part.lo, climb.first_image + part.hi)
     samples = range(part.first, part.first + part.n_samples)
-    return mine, draw_moves(mine, climb.perturbation[2:], images, samples, dtype)
+    return mine, draw_moves(mine, climb.perturbation[2:], images, samples, dtype, n_axes)
 
 
 def takes_bits(model: ModelView) -> bool:

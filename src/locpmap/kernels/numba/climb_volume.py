@@ -32,14 +32,14 @@ def climb_volume(climb, labels):
         np.empty((slots, lanes), np.uint8),  # first labels
         np.empty((0 if two else slots, lanes), np.uint8),  # leading bytes of their clocks
         np.empty(0 if two else slots, np.uint8),  # best labels
-        np.empty(0 if two else slots),  # sums of exp(score - best score)
+        np.empty(0 if two else slots),  # logarithms of the sums of exp(score - best score)
         np.empty((slots if two else 0, lanes)),  # thresholds of two labels
     )
     described, weights = np.empty(planes * height, np.bool_), np.empty(n_labels)
     n_slots = 2 * len(climb.links.steps)
-    near, pulls = np.empty(n_slots, np.int64), np.empty(n_slots)
+    near, pulls, around = np.empty(n_slots, np.int64), np.empty(n_slots), np.empty((LANES, n_slots), np.uint8)
     rivals = (np.empty(n_slots, np.int64), np.empty(n_slots), np.empty(n_slots), np.empty(n_slots))
-    scratch = (weights, row_arrays(climb.links), near, pulls, np.zeros(n_labels), rivals, np.empty(5, np.int64))
+    scratch = (weights, row_arrays(climb.links), near, pulls, around, np.zeros(n_labels), rivals, np.empty(5, np.int64))
     climb_images(climb, n_colours, labels, sweeps, (dirty, pending, moved, described, sites), scratch)
     return sweeps
 
@@ -153,8 +153,8 @@ def describe(climb, n, lane0, lanes, state, scratch, z, r):
 @inner
 def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
     """Give the marked sites of one colour in a row their best labels; return the changed lanes."""
-    dirty, (first, tick, best, total, threshold) = state[0], state[4]
-    _, rows, near, pulls, support, rivals, call = scratch
+    dirty, (first, tick, best, log_total, threshold) = state[0], state[4]
+    _, rows, near, pulls, around, support, rivals, call = scratch
     offset, weight = rows
     who, extra = rivals[0], rivals[1]
     unary, temperature = climb.unary[n], climb.temperature
@@ -174,6 +174,9 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
         for j in range(count):
             near[j], pulls[j] = i + offset[case, j], weight[j, x]
             whole += pulls[j]
+            theirs = y[near[j]]
+            for lane in range(lanes):
+                around[lane, j] = theirs[lane0 + lane]
         call[4] = -1
         changed = np.uint8(0)
         for lane in range(lanes):
@@ -183,8 +186,9 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
             own, a = y[i, at], first[slot, lane]
             held = 0.0
             target = 1 if two else a
+            theirs = around[lane]
             for j in range(count):
-                held += pulls[j] if y[near[j], at] == target else 0.0
+                held += pulls[j] if theirs[j] == target else 0.0
             if two:
                 ahead = 2 * held - whole
                 label = 1 if ahead > threshold[slot, lane] else 0 if ahead < threshold[slot, lane] else np.int64(own)
@@ -192,10 +196,10 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
                 label = np.int64(a)
             else:
                 for j in range(count):
-                    support[y[near[j], at]] += pulls[j]
+                    support[theirs[j]] += pulls[j]
                 m = 0
                 for j in range(count):
-                    k = y[near[j], at]
+                    k = theirs[j]
                     who[m], extra[m] = k, support[k] - held
                     m += k != a and support[k] > held
                     support[k] = 0.0
@@ -211,7 +215,7 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
                         scores,
                         i,
                         peak,
-                        total[slot],
+                        log_total[slot],
                         tick[slot, lane],
                         noise,
                         site0 + x,

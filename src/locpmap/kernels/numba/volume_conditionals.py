@@ -6,6 +6,7 @@ import numpy as np
 
 from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.compiling import inner, kernel
+from locpmap.kernels.numba.field_rows import exp
 from locpmap.kernels.numba.volume_rows import link_row, row_arrays
 
 _LARGEST = 600.0  # products of exponentials of weights with a larger sum may overflow: their logarithms are added
@@ -14,7 +15,7 @@ _LARGEST = 600.0  # products of exponentials of weights with a larger sum may ov
 def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
     """Add to ``sums`` (n, S, L) int64 at sites begin..stop; equal neighbourhoods share one computation."""
     n_labels, n_slots = sums.shape[2], 2 * len(links.steps)
-    near = (np.empty(n_slots, np.int64), np.empty(n_slots))
+    near = (np.empty(n_slots, np.int64), np.empty(n_slots), np.empty(n_slots, np.uint8))
     scratch = (row_arrays(links), near, np.empty(n_labels), np.empty(n_labels), np.empty(n_labels, np.int64))
     add_images(unary, links, labels, sums, lo, begin, stop, scratch)
 
@@ -22,7 +23,7 @@ def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
 @kernel
 def add_images(unary, links, labels, sums, lo, begin, stop, scratch):
     """Add the conditional probabilities row by row."""
-    rows, (near, pulls), powers, terms, shares = scratch
+    rows, (near, pulls, around), powers, terms, shares = scratch
     offset, weight = rows
     _, height, width = links.shape
     n_labels, n_samples = sums.shape[2], labels.shape[2]
@@ -45,33 +46,33 @@ def add_images(unary, links, labels, sums, lo, begin, stop, scratch):
                     powers[k] = np.float64(unary[lo + n, i, k]) - top
                 if products:
                     for k in range(n_labels):
-                        powers[k] = math.exp(powers[k])
-                known = -1
+                        powers[k] = exp(powers[k])
                 for s in range(n_samples):
                     if top == -np.inf:  # error fields removed the only label of a masked site: take the sample's
                         sums[n, i, y[i, s]] += np.int64(UNIT)
                         continue
-                    same = known >= 0
+                    same = s > 0
                     for j in range(count):
-                        same &= y[near[j], s] == y[near[j], known]
+                        label = y[near[j], s]
+                        same &= label == around[j]
+                        around[j] = label
                     if not same:
-                        known = s
-                        share(shares, terms, powers, y, near, pulls, count, s, products)
+                        share(shares, terms, powers, around, pulls, count, products)
                     for k in range(n_labels):
                         sums[n, i, k] += shares[k]
 
 
 @inner
-def share(shares, terms, powers, y, near, pulls, count, s, products):
-    """Fill the conditional probabilities of a site given its neighbours in sample s, as integers."""
+def share(shares, terms, powers, around, pulls, count, products):
+    """Fill the conditional probabilities of a site given its neighbours' labels, as integers."""
     n_labels = len(shares)
     for k in range(n_labels):
         terms[k] = powers[k]
     for j in range(count):
         if products:
-            terms[y[near[j], s]] *= pulls[j]
+            terms[around[j]] *= pulls[j]
         else:
-            terms[y[near[j], s]] += pulls[j]
+            terms[around[j]] += pulls[j]
     if not products:
         top = terms[0]
         for k in range(1, n_labels):
@@ -81,5 +82,6 @@ def share(shares, terms, powers, y, near, pulls, count, s, products):
     total = 0.0
     for k in range(n_labels):
         total += terms[k]
+    scale = UNIT / total
     for k in range(n_labels):
-        shares[k] = np.int64(np.rint(terms[k] / total * UNIT))
+        shares[k] = np.int64(np.rint(terms[k] * scale))

@@ -5,8 +5,6 @@ In the terms of `reference.noise`, a rival's score minus that of the first label
 label's clock.  Only labels of neighbours with more support than the first label can win.
 """
 
-import math
-
 import numpy as np
 
 from locpmap.kernels.numba.compiling import inlined, inner
@@ -37,12 +35,12 @@ def softplus_above(x):
 
 
 @inner
-def contest(rivals, n, a, own, scores, i, peak, total, tick, noise, site, temperature, call):
+def contest(rivals, n, a, own, scores, i, peak, log_total, tick, noise, site, temperature, call):
     """Return the best of the first label a and n rivals at site i; ``call`` caches a call of Philox."""
     who, extra, low, high = rivals
     k0, k1, image, sample = noise
     n_labels = len(scores)
-    inverse, log_total = 1 / temperature, math.log(total)
+    inverse = 1 / temperature
     bits = 2 if n_labels <= 4 else 3 if n_labels <= 8 else 4  # a sample has 2^bits bytes of a call
     best, floor = np.int64(a), 0.0
     for j in range(n):

@@ -69,7 +69,7 @@ def describe_row(sites, unary, weights, noise, temperature, begin, slot0, site0,
 
     The label of two is 1 where its neighbours' support minus that of label 0 exceeds the threshold.
     """
-    first, tick, best, total, threshold = sites
+    first, tick, best, log_total, threshold = sites
     k0, k1, image, sample0 = noise
     n_labels, inverse = unary.shape[1], 1 / temperature
     for x in range(width):
@@ -89,7 +89,7 @@ def describe_row(sites, unary, weights, noise, temperature, begin, slot0, site0,
         for k in range(n_labels):
             weights[k] = exp((np.float64(unary[i, k]) - np.float64(top)) * inverse)
             all_of_them += weights[k]
-        best[slot], total[slot] = b, all_of_them
+        best[slot], log_total[slot] = b, math.log(all_of_them)
         words = site_words(k0, k1, LAZY_SITE, image, sample0 >> 2, site0 + x, 0)
         for lane in range(lanes):
             sample = sample0 + lane

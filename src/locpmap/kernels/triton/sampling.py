@@ -96,6 +96,8 @@ class Sampling:
     def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
         """Add the error fields of one sample to the unaries of a span; those of graphs are computed on the host."""
         lo, hi, sample, _ = span
+        if model.volume is not None:
+            raise BackendError("backend='triton' has no error fields on volumes: use backend='numba' with device='cpu'")
         mine, moves = drawn_fields(climb, Span(lo, hi, sample, 1), np.float64)
         unary, out = of_images(model.unary, lo, hi), torch.empty_like(model.unary)
         key, image = climb.perturbation[2:], climb.first_image + lo

@@ -1,0 +1,172 @@
+"""The LocPMAP climb on volumes, its conditional probabilities and error fields: Numba against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import locpmap as lp
+from locpmap.graphs import Volume
+from locpmap.kernels.cpu.sampling import links_of
+from locpmap.kernels.fields import draw_moves, quantised
+from locpmap.kernels.model import VolumeWindow
+from locpmap.kernels.numba.add_volume_fields import add_volume_fields
+from locpmap.kernels.reference.add_volume_fields import add_volume_fields as reference_fields
+from locpmap.kernels.reference.conditionals import conditionals
+from locpmap.kernels.reference.volume_conditionals import volume_conditionals
+
+SHAPES = [(1, 1, 7), (1, 5, 7), (3, 4, 5), (19, 2, 1), (2, 1, 1)]
+FIELDS = lp.ErrorFields([0.6, 1.2], cell=1, shared=0.3)
+
+
+def model(
+    shape: tuple[int, int, int], n_labels: int, connectivity: int = 6, *, per_edge: bool = True, seed: int = 0
+) -> lp.Potentials:
+    """Return two images with masked sites, forbidden labels and weights per edge, which differ between the images."""
+    rng = np.random.default_rng(seed)
+    unary = 2 * rng.normal(size=(2, *shape, n_labels)).astype(np.float32)
+    unary[..., 1:][rng.random((2, *shape, n_labels - 1)) < 0.2] = -np.inf
+    steps = Volume(*shape, connectivity).direction_shapes
+    weights = [1.5 * rng.random((2, *step)).astype(np.float32) for step in steps] if per_edge else 0.8
+    mask = rng.random(shape) < 0.2
+    mask.flat[0] = False
+    return lp.Potentials.volume(unary, weights, connectivity=connectivity, mask=mask, spacing=(1.0, 1.3, 0.7))
+
+
+def both(pot: lp.Potentials, decoder: lp.LocPMAP, **options: Any) -> list[lp.Result]:
+    decoder = replace(decoder, keep_samples=True)
+    return [lp.infer(pot, decoder, seed=7, backend=name, **options) for name in ("numba", "reference")]
+
+
+@pytest.mark.parametrize("connectivity", [6, 26])
+@pytest.mark.parametrize("n_labels", [2, 3, 7, 18])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_samples_equal_those_of_the_reference(shape: tuple[int, int, int], n_labels: int, connectivity: int) -> None:
+    for start in ("random", "perturbed", np.zeros((2, *shape), int)):
+        for per_edge in (False, True):
+            pot = model(shape, n_labels, connectivity, per_edge=per_edge)
+            ours, reference = both(pot, lp.LocPMAP(n_samples=13, start=start))
+            assert ours.noise == "lazy"
+            np.testing.assert_array_equal(ours.samples, reference.samples)
+            np.testing.assert_array_equal(ours.n_sweeps, reference.n_sweeps)
+            np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-7)
+            np.testing.assert_allclose(ours.score, reference.score, rtol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+def test_temperature_and_votes(temperature: float) -> None:
+    decoder = lp.LocPMAP(n_samples=9, temperature=temperature, probability="votes", max_sweeps=2)
+    ours, reference = both(model((4, 5, 6), 4), decoder)
+    np.testing.assert_array_equal(ours.samples, reference.samples)
+    np.testing.assert_array_equal(ours.probability, reference.probability)
+
+
+@pytest.mark.parametrize("connectivity", [6, 26])
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, connectivity: int) -> None:
+    pot = model((5, 6, 7), n_labels, connectivity)
+    decoder = lp.LocPMAP(n_samples=30, keep_samples=True)
+    whole = lp.infer(pot, decoder, seed=1, n_threads=1)
+    for threads in (2, 3, 8):
+        other = lp.infer(pot, decoder, seed=1, n_threads=threads)
+        assert other.samples.tobytes() == whole.samples.tobytes()
+        assert other.probability.tobytes() == whole.probability.tobytes()
+    second = lp.infer(pot.part(slice(1, 2)), decoder, seed=1, first_image=1)
+    assert second.samples.tobytes() == np.ascontiguousarray(whole.samples[:, 1:]).tobytes()
+    assert np.stack(list(lp.samples(pot, decoder, seed=1, chunk=5))).tobytes() == whole.samples.tobytes()
+
+
+@pytest.mark.parametrize("connectivity", [6, 26])
+def test_conditionals_equal_those_of_the_flat_model(connectivity: int) -> None:
+    """The reference without edge lists agrees with the general one, and scores with those of the flat model."""
+    pot = model((3, 4, 5), 4, connectivity)
+    labels = np.random.default_rng(0).integers(0, 4, (2, 60, 5)).astype(np.uint8)
+    found, expected = np.zeros((2, 60, 4), np.int64), np.zeros((2, 60, 4), np.int64)
+    volume_conditionals(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
+    conditionals(pot.model, labels, expected, 0, 7, 49)
+    np.testing.assert_allclose(found, expected, atol=4)
+
+
+@pytest.mark.parametrize("weight", [150.0, -150.0, 3.0])
+def test_strong_weights_neither_overflow_nor_vanish(weight: float) -> None:
+    """Sums of weights beyond the range of exponentials are handled by logarithms."""
+    unary = np.random.default_rng(0).normal(size=(3, 3, 3, 3))
+    start = np.random.default_rng(1).integers(0, 3, (3, 3, 3))
+    decoder = lp.LocPMAP(n_samples=2, max_sweeps=1, start=start)
+    ours, reference = both(lp.Potentials.volume(unary, weight, connectivity=26), decoder)
+    np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-9)
+    assert np.isfinite(ours.probability).all()
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("cell", [1, 2, 16])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_fields_equal_those_of_the_reference(shape: tuple[int, int, int], cell: int, n_labels: int) -> None:
+    rng, key = np.random.default_rng(2), (3, 4)
+    sizes = 3 * rng.random((2, 3, n_labels))
+    fields = quantised(sizes, cell, np.full((1, n_labels), 0.5), np.ones((1, n_labels)), n_axes=3)
+    moves = draw_moves(fields, key, range(3, 5), range(7, 8), np.float32, n_axes=3)
+    unary = rng.normal(size=(2, int(np.prod(shape)), n_labels)).astype(np.float32)
+    window = VolumeWindow(shape, (5, 3, 17), (40, 40), ())
+    ours, reference = np.empty_like(unary), np.empty_like(unary)
+    add_volume_fields(unary, window, fields, moves, key, 3, 7, ours)
+    reference_fields(unary, window, fields, moves, key, 3, 7, reference)
+    assert ours.tobytes() == reference.tobytes()
+
+
+def test_fields_of_a_window_are_those_of_the_whole() -> None:
+    key, n_labels = (3, 4), 3
+    fields = quantised(np.ones((1, 3, n_labels)), 4, np.zeros((1, n_labels)), np.ones((1, n_labels)), n_axes=3)
+    moves = draw_moves(fields, key, range(1), range(1), np.float32, n_axes=3)
+    whole = np.zeros((1, 20 * 21 * 22, n_labels), np.float32)
+    part = np.zeros((1, 5 * 6 * 7, n_labels), np.float32)
+    add_volume_fields(whole, VolumeWindow((20, 21, 22), (0, 0, 0), (21, 22), ()), fields, moves, key, 0, 0, whole)
+    add_volume_fields(part, VolumeWindow((5, 6, 7), (9, 8, 7), (21, 22), ()), fields, moves, key, 0, 0, part)
+    inside = whole.reshape(20, 21, 22, n_labels)[9:14, 8:14, 7:14]
+    np.testing.assert_array_equal(part.reshape(inside.shape), inside)
+
+
+@pytest.mark.parametrize("cell", [1, 4])
+def test_fields_have_their_standard_deviation(cell: int) -> None:
+    """The mean variance over voxels is 1 for large cells; for small ones, the voxels nearest to nodes count more."""
+    fields = quantised(np.ones((1, 1, 2)), cell, np.zeros((1, 2)), np.ones((1, 2)), n_axes=3)
+    shape, variances = (8, 8, 8), []
+    for m in range(200):
+        moves = draw_moves(fields, (1, 2), range(1), range(m, m + 1), np.float64, n_axes=3)
+        out = np.zeros((1, 512, 2))
+        add_volume_fields(out, VolumeWindow(shape, (0, 0, 0), (8, 8), ()), fields, moves, (1, 2), 0, m, out)
+        variances.append((out**2).mean())
+    error = np.std(variances, ddof=1) / np.sqrt(len(variances))
+    assert abs(np.mean(variances) - (1 + 0.5 / cell**2) ** 3) < 5 * error
+
+
+@pytest.mark.parametrize("connectivity", [6, 26])
+@pytest.mark.parametrize("n_labels", [2, 4])
+def test_samples_with_fields_equal_those_of_the_reference(n_labels: int, connectivity: int) -> None:
+    pot = model((4, 5, 6), n_labels, connectivity)
+    ours, reference = both(pot, lp.LocPMAP(n_samples=5, fields=FIELDS))
+    np.testing.assert_array_equal(ours.samples, reference.samples)
+    np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-6)
+    threads = lp.infer(pot, lp.LocPMAP(n_samples=5, fields=FIELDS, keep_samples=True), seed=7, n_threads=3)
+    assert threads.samples.tobytes() == ours.samples.tobytes()
+    plain = lp.infer(pot, lp.LocPMAP(n_samples=5, keep_samples=True), seed=7)
+    assert (plain.samples != ours.samples).any()
+
+
+def test_no_flat_model_is_built() -> None:
+    """Samples, conditional probabilities and scores need no lists of edges, with and without error fields."""
+    pot = lp.Potentials.volume(np.random.default_rng(0).normal(size=(4, 4, 4, 3)), 0.5)
+    for fields in (None, FIELDS):
+        result = lp.infer(pot, lp.LocPMAP(n_samples=3, fields=fields), backend="numba", device="cpu")
+        assert np.isfinite(result.score)
+    assert "flat" not in pot.view.__dict__
+    assert result.score == pytest.approx(pot.score(result.labels))
+
+
+def test_coarse_fields_are_refused() -> None:
+    pot = lp.Potentials.volume(np.zeros((4, 4, 4, 2)), 1.0)
+    with pytest.raises(lp.InputError, match="expected at most the larger side"):
+        lp.infer(pot, lp.LocPMAP(fields=lp.ErrorFields([1.0], cell=8)))
