@@ -31,6 +31,7 @@ ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow
 ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
 ROUND_SAMPLES = 64  # bits of a machine word
 LANES = 4  # samples of a volume that share calls of Philox
+CHUNK = 1 << 20  # totals that are divided at a time
 MAX_LABELS = 255  # of the climbs whose labels are bytes
 MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
@@ -171,7 +172,8 @@ class Sampling(Dispatch):
         assert totals.counts is not None
         dtype = model.unary.dtype
         if totals.conditional:
-            probability = (totals.counts.astype(np.float64) / (UNIT * n_samples)).astype(dtype, copy=False)
+            probability = _divided(totals.counts, UNIT * n_samples, dtype)
+            totals.counts = None  # its memory holds the probabilities
         else:
             probability = totals.counts.astype(dtype)
             probability /= n_samples
@@ -284,6 +286,17 @@ def round_of(most: int, affordable: int, room: int, marks: int) -> tuple[int, in
     # Rounds of similar size: a last round of few samples would cost nearly as much as a full one.
     count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
     return count, max(1, room // (count + marks))
+
+
+def _divided(counts: Array, divisor: float, dtype: Any) -> Array:
+    """Return ``counts / divisor`` in the memory of the counts (int64), of which single precision keeps one half."""
+    shape, size = counts.shape, counts.size
+    flat = counts.reshape(-1)
+    for begin in range(0, size, CHUNK):  # the quotients are computed before they overwrite counts, from the front
+        flat.view(dtype)[begin : min(begin + CHUNK, size)] = flat[begin : begin + CHUNK] / divisor
+    del flat
+    counts.resize(-(-size * dtype.itemsize // 8), refcheck=False)
+    return counts.view(dtype)[:size].reshape(shape)
 
 
 def _how(climb: Climb) -> tuple[Any, ...]:

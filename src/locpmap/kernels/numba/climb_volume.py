@@ -8,11 +8,22 @@ first sweep visits plane z - 1, the next colour plane z - 2, and so on.  First l
 wavefront only.  Memory: a byte of marks per site and, for each of up to 17 planes, 25 to 90 bytes per site.
 """
 
+import math
+
 import numpy as np
 
 from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.volume_contest import contest
-from locpmap.kernels.numba.volume_rows import LANES, describe_row, link_row, random_row, row_arrays
+from locpmap.kernels.numba.volume_rows import (
+    FEW,
+    GROUP,
+    LANES,
+    add_support,
+    describe_row,
+    link_row,
+    random_row,
+    row_arrays,
+)
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
 
 _ONE = np.uint8(1)
@@ -20,6 +31,11 @@ _ONE = np.uint8(1)
 
 def climb_volume(climb, labels):
     """Fill ``labels`` (n, S, R); return the number of the last sweep that changed a label, (n, R)."""
+    if labels.shape[2] % GROUP:  # vectors read a multiple of their length
+        padded = np.empty((*labels.shape[:2], -(-labels.shape[2] // GROUP) * GROUP), np.uint8)
+        sweeps = climb_volume(climb, padded)
+        labels[:] = padded[:, :, : labels.shape[2]]
+        return sweeps[:, : labels.shape[2]]
     depth, height, width = climb.links.shape
     n_labels, lanes = climb.unary.shape[2], min(LANES, labels.shape[2])
     n_sweeps = 4 if len(climb.links.steps) == 3 else 2  # of a wavefront
@@ -32,14 +48,14 @@ def climb_volume(climb, labels):
         np.empty((slots, lanes), np.uint8),  # first labels
         np.empty((0 if two else slots, lanes), np.uint8),  # leading bytes of their clocks
         np.empty(0 if two else slots, np.uint8),  # best labels
-        np.empty(0 if two else slots),  # logarithms of the sums of exp(score - best score)
+        np.empty(0 if two else slots),  # sums of exp(score - best score)
         np.empty((slots if two else 0, lanes)),  # thresholds of two labels
     )
-    described, weights = np.empty(planes * height, np.bool_), np.empty(n_labels)
-    n_slots = 2 * len(climb.links.steps)
-    near, pulls, around = np.empty(n_slots, np.int64), np.empty(n_slots), np.empty((LANES, n_slots), np.uint8)
-    rivals = (np.empty(n_slots, np.int64), np.empty(n_slots), np.empty(n_slots), np.empty(n_slots))
-    scratch = (weights, row_arrays(climb.links), near, pulls, around, np.zeros(n_labels), rivals, np.empty(5, np.int64))
+    described, n_slots = np.empty(planes * height, np.bool_), 2 * len(climb.links.steps)
+    most = max(n_slots, FEW) + 1
+    rivals = (np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most))
+    groups = np.empty((min(n_labels, FEW), GROUP), climb.unary.dtype)
+    scratch = (row_arrays(climb.links, n_labels), groups, np.zeros(n_labels), rivals, np.empty(5, np.int64))
     climb_images(climb, n_colours, labels, sweeps, (dirty, pending, moved, described, sites), scratch)
     return sweeps
 
@@ -147,21 +163,25 @@ def describe(climb, n, lane0, lanes, state, scratch, z, r):
     if not described[slot0 // width]:
         described[slot0 // width] = True
         noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample + lane0)
-        describe_row(sites, climb.unary[n], scratch[0], noise, climb.temperature, begin, slot0, site0, width, lanes)
+        _, scores, words = scratch[0]
+        where = (begin, slot0, site0, width, lanes)
+        describe_row(sites, climb.unary[n], scores, words, noise, climb.temperature, *where)
 
 
 @inner
 def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
     """Give the marked sites of one colour in a row their best labels; return the changed lanes."""
-    dirty, (first, tick, best, log_total, threshold) = state[0], state[4]
-    _, rows, near, pulls, around, support, rivals, call = scratch
-    offset, weight = rows
+    dirty, (first, tick, best, total, threshold) = state[0], state[4]
+    (neighbours, _, _), groups, support, rivals, call = scratch
+    offset, weight, whole, _ = neighbours
+    few = climb.unary.shape[2] <= FEW
     who, extra = rivals[0], rivals[1]
     unary, temperature = climb.unary[n], climb.temperature
-    scores, width, two = unary.T, climb.links.shape[2], unary.shape[1] == 2
+    width, two, n_samples = climb.links.shape[2], unary.shape[1] == 2, y.shape[1]
+    flat, scores = y.reshape(y.size), unary.T
     describe(climb, n, lane0, lanes, state, scratch, z, r)
     begin, site0, slot0 = place_row(climb, state, z, r)
-    count, _ = link_row(rows, climb.links, n, z, r, False)
+    count, _ = link_row(neighbours, climb.links, n, z, r, n_samples, False)
     moved = np.uint8(0)
     for x in range(parity, width, 2):
         i, slot = begin + x, slot0 + x
@@ -169,65 +189,55 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
         if mask == 0:
             continue
         dirty[i] = 0
-        case = (x == 0) + 2 * (x == width - 1)
-        whole = 0.0
-        for j in range(count):
-            near[j], pulls[j] = i + offset[case, j], weight[j, x]
-            whole += pulls[j]
-            theirs = y[near[j]]
-            for lane in range(lanes):
-                around[lane, j] = theirs[lane0 + lane]
-        call[4] = -1
-        changed = np.uint8(0)
+        steps, pulls = offset[(x == 0) + 2 * (x == width - 1)], weight[x]
+        call[4], log_total, changed = -1, np.nan, np.uint8(0)
         for lane in range(lanes):
+            if few and lane % GROUP == 0:
+                add_support(groups, flat, i * n_samples + lane0 + lane, steps, pulls, count)
             if not mask >> lane & 1:
                 continue
-            at = lane0 + lane
-            own, a = y[i, at], first[slot, lane]
-            held = 0.0
-            target = 1 if two else a
-            theirs = around[lane]
-            for j in range(count):
-                held += pulls[j] if theirs[j] == target else 0.0
+            at, m = i * n_samples + lane0 + lane, 0
+            own, a = flat[at], first[slot, lane]
+            label = np.int64(a)
             if two:
-                ahead = 2 * held - whole
-                label = 1 if ahead > threshold[slot, lane] else 0 if ahead < threshold[slot, lane] else np.int64(own)
-            elif 2 * held >= whole:
-                label = np.int64(a)
+                ahead, limit = np.float64(groups[1, lane % GROUP]) - groups[0, lane % GROUP], threshold[slot, lane]
+                label = 1 if ahead > limit else 0 if ahead < limit else np.int64(own)
+            elif few:
+                held = groups[a, lane % GROUP]
+                for k in range(len(groups)):
+                    who[m], extra[m] = k, groups[k, lane % GROUP] - held
+                    m += groups[k, lane % GROUP] > held
             else:
+                held = 0.0
                 for j in range(count):
-                    support[theirs[j]] += pulls[j]
-                m = 0
-                for j in range(count):
-                    k = theirs[j]
-                    who[m], extra[m] = k, support[k] - held
-                    m += k != a and support[k] > held
-                    support[k] = 0.0
-                noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample + at)
-                peak = unary[i, best[slot]]
-                label = np.int64(a)
-                if m > 0:
-                    label = contest(
-                        rivals,
-                        m,
-                        a,
-                        own,
-                        scores,
-                        i,
-                        peak,
-                        log_total[slot],
-                        tick[slot, lane],
-                        noise,
-                        site0 + x,
-                        temperature,
-                        call,
-                    )
+                    held += pulls[j] if flat[at + steps[j]] == a else 0.0
+                if 2 * held < whole[x]:
+                    m = find_rivals(who, extra, support, flat, at, steps, pulls, count, held)
+            if m > 0:
+                log_total = math.log(total[slot]) if math.isnan(log_total) else log_total
+                noise = (climb.k0, climb.k1, climb.first_image + n, climb.first_sample + lane0 + lane)
+                here = (scores, i, unary[i, best[slot]], log_total, tick[slot, lane])
+                label = contest(rivals, m, a, own, *here, noise, site0 + x, temperature, call)
             if label != own:
-                y[i, at] = label
+                flat[at] = label
                 changed |= np.uint8(1 << lane)
         if changed:
             moved |= changed
             for j in range(count):
-                dirty[near[j]] |= changed
+                dirty[i + steps[j] // n_samples] |= changed
             dirty[i] = 0
     return moved
+
+
+@inner
+def find_rivals(who, extra, support, flat, at, steps, pulls, count, held):
+    """List the labels of neighbours with more support than ``held``; ``support`` (L,) is 0 before and after."""
+    for j in range(count):
+        support[flat[at + steps[j]]] += pulls[j]
+    m = 0
+    for j in range(count):
+        k = flat[at + steps[j]]
+        who[m], extra[m] = k, support[k] - held
+        m += support[k] > held
+        support[k] = 0.0
+    return m

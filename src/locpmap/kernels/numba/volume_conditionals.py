@@ -6,8 +6,7 @@ import numpy as np
 
 from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.compiling import inner, kernel
-from locpmap.kernels.numba.field_rows import exp
-from locpmap.kernels.numba.volume_rows import link_row, row_arrays
+from locpmap.kernels.numba.volume_rows import link_row, row_arrays, weigh_row
 
 _LARGEST = 600.0  # products of exponentials of weights with a larger sum may overflow: their logarithms are added
 
@@ -15,59 +14,57 @@ _LARGEST = 600.0  # products of exponentials of weights with a larger sum may ov
 def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
     """Add to ``sums`` (n, S, L) int64 at sites begin..stop; equal neighbourhoods share one computation."""
     n_labels, n_slots = sums.shape[2], 2 * len(links.steps)
-    near = (np.empty(n_slots, np.int64), np.empty(n_slots), np.empty(n_slots, np.uint8))
-    scratch = (row_arrays(links), near, np.empty(n_labels), np.empty(n_labels), np.empty(n_labels, np.int64))
+    scratch = (
+        row_arrays(links, n_labels),
+        np.empty(n_slots, np.uint8),
+        np.empty(n_labels),
+        np.empty(n_labels, np.int64),
+    )
     add_images(unary, links, labels, sums, lo, begin, stop, scratch)
 
 
 @kernel
 def add_images(unary, links, labels, sums, lo, begin, stop, scratch):
     """Add the conditional probabilities row by row."""
-    rows, (near, pulls, around), powers, terms, shares = scratch
-    offset, weight = rows
+    (neighbours, scores, _), around, terms, shares = scratch
+    offset, weight, _, known = neighbours
+    known[0] = -1
+    powers, _, _, top = scores
     _, height, width = links.shape
     n_labels, n_samples = sums.shape[2], labels.shape[2]
     for n in range(len(labels)):
-        y = labels[n]
+        flat = labels[n].reshape(labels[n].size)
         for r in range(begin // width, -(-stop // width)):
-            count, bound = link_row(rows, links, lo + n, r // height, r % height, True)
+            count, bound = link_row(neighbours, links, lo + n, r // height, r % height, n_samples, True)
             products = bound <= _LARGEST
             if not products:
-                count, bound = link_row(rows, links, lo + n, r // height, r % height, False)
+                link_row(neighbours, links, lo + n, r // height, r % height, n_samples, False)
+            weigh_row(scores, unary[lo + n], r * width, width, 1.0)
             for x in range(max(0, begin - r * width), min(width, stop - r * width)):
                 i = r * width + x
-                case = (x == 0) + 2 * (x == width - 1)
-                for j in range(count):
-                    near[j], pulls[j] = i + offset[case, j], weight[j, x]
-                top = np.float64(unary[lo + n, i, 0])
-                for k in range(1, n_labels):
-                    top = max(top, np.float64(unary[lo + n, i, k]))
-                for k in range(n_labels):
-                    powers[k] = np.float64(unary[lo + n, i, k]) - top
-                if products:
-                    for k in range(n_labels):
-                        powers[k] = exp(powers[k])
+                steps, pulls, mine = offset[(x == 0) + 2 * (x == width - 1)], weight[x], sums[n, i]
                 for s in range(n_samples):
-                    if top == -np.inf:  # error fields removed the only label of a masked site: take the sample's
-                        sums[n, i, y[i, s]] += np.int64(UNIT)
+                    at = i * n_samples + s
+                    if top[x] == -np.inf:  # error fields removed the only label of a masked site: take the sample's
+                        mine[flat[at]] += np.int64(UNIT)
                         continue
                     same = s > 0
                     for j in range(count):
-                        label = y[near[j], s]
+                        label = flat[at + steps[j]]
                         same &= label == around[j]
                         around[j] = label
                     if not same:
-                        share(shares, terms, powers, around, pulls, count, products)
+                        for k in range(n_labels):
+                            terms[k] = powers[k, x] if products else unary[lo + n, i, k] - top[x]
+                        share(shares, terms, around, pulls, count, products)
                     for k in range(n_labels):
-                        sums[n, i, k] += shares[k]
+                        mine[k] += shares[k]
 
 
 @inner
-def share(shares, terms, powers, around, pulls, count, products):
+def share(shares, terms, around, pulls, count, products):
     """Fill the conditional probabilities of a site given its neighbours' labels, as integers."""
     n_labels = len(shares)
-    for k in range(n_labels):
-        terms[k] = powers[k]
     for j in range(count):
         if products:
             terms[around[j]] *= pulls[j]

@@ -6,28 +6,41 @@ import numpy as np
 
 from locpmap.kernels.numba.compiling import inner
 from locpmap.kernels.numba.field_rows import exp
-from locpmap.kernels.numba.noise import logistic_word, pick, site_words, uniform
-from locpmap.kernels.reference.noise import LAZY_SITE, START, START_BITS
+from locpmap.kernels.numba.noise import pick, site_words, uniform
+from locpmap.kernels.reference.noise import LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, START_BITS
 
 LANES = 8  # samples that climb together: one bit each in a byte of marks
+GROUP = 4  # samples in a vector
+FEW = 8  # labels whose support is summed in vectors
 
 
-def row_arrays(links):
-    """Allocate the arrays of `link_row`: offsets of neighbours by case of the column, and weights by column."""
-    n_slots = 2 * len(links.steps)
-    return np.zeros((4, n_slots), np.int64), np.empty((n_slots, links.shape[2]))
+def row_arrays(links, n_labels):
+    """Allocate the arrays of `link_row` and `weigh_row`."""
+    n_slots, width = 2 * len(links.steps), links.shape[2]
+    known = np.full(2, -1, np.int64)
+    neighbours = np.zeros((4, n_slots), np.int64), np.empty((width, n_slots)), np.empty(width), known
+    scores = np.empty((n_labels, width)), np.empty(width), np.empty(width, np.int64), np.empty(width)
+    return neighbours, scores, np.empty((4, width), np.uint32)
 
 
 @inner
-def link_row(rows, links, n, z, y, powers):
+def link_row(neighbours, links, n, z, y, stride, powers):
     """Fill the neighbours of the sites in row (z, y) of image n; return their number and a bound of the weights' sum.
 
-    ``offset[case]`` leads from a site to its neighbours: case 0 inside the row, bit 0 in its first column, bit 1 in its
-    last one.  A missing neighbour has offset 0 and weight 0.  ``powers`` replaces the weights by their exponentials.
+    ``offset[case]`` leads from a site to its neighbours, in units of ``1 / stride``: case 0 inside the row, bit 0 in
+    its first column, bit 1 in its last one.  A missing neighbour has offset 0 and weight 0.  ``whole`` is the sum of a
+    site's weights.  ``powers`` replaces the weights by their exponentials.  A row with the neighbours and weights of
+    the row before is not filled again.
     """
-    offset, weight = rows
+    offset, weight, whole, known = neighbours
     depth, height, width = links.shape
+    key = ((z == 0) + 2 * (z == depth - 1) + 4 * (y == 0) + 8 * (y == height - 1)) * 2 + powers
+    for d in range(len(links.steps)):
+        key = -1 if links.weights[d].size > 1 else key
+    if key >= 0 and known[0] == key:
+        return known[1], whole[0]
     count, bound = 0, 0.0
+    whole[:] = 0.0
     for d in range(len(links.steps)):
         dz, dy, dx = links.steps[d]
         mine = links.weights[d][n if len(links.weights[d]) > 1 else 0]
@@ -36,75 +49,112 @@ def link_row(rows, links, n, z, y, powers):
             if not (0 <= z + sz < depth and 0 <= y + sy < height and abs(sx) < width):
                 continue
             begin, stop = max(0, -sx), width - max(0, sx)
-            values = weight[count]
-            values[:] = 1.0 if powers else 0.0
-            if len(mine) == 1:
-                value = np.float64(mine[0])
-                bound += abs(value)
-                values[begin:stop] = math.exp(value) if powers else value
-            else:
-                above, back = (0, 0) if sign > 0 else (sz, sy)  # from the site to the first end of the edge
-                row = (z + above - max(0, -dz)) * (height - abs(dy)) + y + back - max(0, -dy)
-                at, most = row * (width - abs(dx)), 0.0
-                for x in range(begin, stop):
-                    value = np.float64(mine[at + x - begin])
-                    most = max(most, abs(value))
-                    values[x] = value
-                bound += most
-                if powers:
-                    for x in range(begin, stop):
-                        values[x] = math.exp(values[x])
-            step = (sz * height + sy) * width + sx
+            above, back = (0, 0) if sign > 0 else (sz, sy)  # from the site to the first end of the edge
+            row = (z + above - max(0, -dz)) * (height - abs(dy)) + y + back - max(0, -dy)
+            at, along = (0, 0) if len(mine) == 1 else (row * (width - abs(dx)), 1)
+            most = 0.0
+            for x in range(width):
+                value = np.float64(mine[at + (x - begin) * along]) if begin <= x < stop else 0.0
+                most = max(most, abs(value))
+                whole[x] += value
+                weight[x, count] = value
+            if powers and along == 0:
+                value = math.exp(most if mine[at] > 0 else -most)
+                for x in range(width):
+                    weight[x, count] = value if begin <= x < stop else 1.0
+            elif powers:
+                for x in range(width):
+                    weight[x, count] = math.exp(weight[x, count])
+            bound += most
+            step = ((sz * height + sy) * width + sx) * stride
             offset[0, count] = step
             offset[1, count] = step if begin == 0 else 0
             offset[2, count] = step if stop == width else 0
             offset[3, count] = step if begin == 0 and stop == width else 0
             count += 1
+    known[0], known[1] = key, count
+    if powers:
+        whole[:] = bound
     return count, bound
 
 
 @inner
-def describe_row(sites, unary, weights, noise, temperature, begin, slot0, site0, width, lanes):
+def add_support(support, flat, at, steps, pulls, count):
+    """Fill ``support`` (L, 4) with the weights of the neighbours with each label, in four lanes, vectorised."""
+    support[:] = 0
+    for j in range(count):
+        near, pull = at + steps[j], support.dtype.type(pulls[j])
+        for k in range(len(support)):
+            for lane in range(GROUP):
+                support[k, lane] += pull if flat[near + lane] == k else support.dtype.type(0)
+
+
+@inner
+def weigh_row(scores, unary, begin, width, inverse):
+    """Fill ``exp((score - top) · inverse)`` of every label in a row, (L, W), their sums, the best labels and tops."""
+    weights, total, best, top = scores
+    for x in range(width):
+        best[x], top[x], total[x] = 0, unary[begin + x, 0], 0.0
+    for k in range(1, len(weights)):
+        for x in range(width):
+            value = np.float64(unary[begin + x, k])
+            best[x] = k if value > top[x] else best[x]
+            top[x] = max(value, top[x])
+    for k in range(len(weights)):
+        mine = weights[k]
+        for x in range(width):
+            mine[x] = (np.float64(unary[begin + x, k]) - top[x]) * inverse
+        for x in range(width):
+            value = exp(mine[x])
+            mine[x] = value
+            total[x] += value
+
+
+@inner
+def describe_row(sites, unary, scores, words, noise, temperature, begin, slot0, site0, width, lanes):
     """Draw the first labels of a row and the leading bytes of their clocks; for two labels, the thresholds.
 
     The label of two is 1 where its neighbours' support minus that of label 0 exceeds the threshold.
     """
-    first, tick, best, log_total, threshold = sites
+    first, tick, best, total, threshold = sites
     k0, k1, image, sample0 = noise
-    n_labels, inverse = unary.shape[1], 1 / temperature
-    for x in range(width):
-        i, slot = begin + x, slot0 + x
-        if n_labels == 2:
-            ahead = np.float64(unary[i, 1]) - np.float64(unary[i, 0])
+    if unary.shape[1] == 2:
+        for x in range(width):
+            ahead = np.float64(unary[begin + x, 1]) - np.float64(unary[begin + x, 0])
             for lane in range(lanes):
-                u = (np.float64(logistic_word(k0, k1, image, sample0 + lane, site0 + x)) + 0.5) * 2.0**-32
-                threshold[slot, lane] = temperature * math.log(u / (1 - u)) - ahead
-                first[slot, lane] = threshold[slot, lane] < 0
-            continue
-        b, top = 0, unary[i, 0]
-        for k in range(1, n_labels):
-            if unary[i, k] > top:
-                b, top = k, unary[i, k]
-        all_of_them = 0.0
-        for k in range(n_labels):
-            weights[k] = exp((np.float64(unary[i, k]) - np.float64(top)) * inverse)
-            all_of_them += weights[k]
-        best[slot], log_total[slot] = b, math.log(all_of_them)
-        words = site_words(k0, k1, LAZY_SITE, image, sample0 >> 2, site0 + x, 0)
-        for lane in range(lanes):
-            sample = sample0 + lane
-            if lane > 0 and sample & 3 == 0:
-                words = site_words(k0, k1, LAZY_SITE, image, sample >> 2, site0 + x, 0)
-            word = pick(words, sample & 3)
-            tick[slot, lane] = word & np.uint32(255)
-            u, label = uniform(word) * all_of_them, b
+                sample = sample0 + lane
+                if lane == 0 or sample & 7 == 0:
+                    coarse = site_words(k0, k1, LOGISTIC, image, sample >> 3, site0 + x, 0)
+                    fine = site_words(k0, k1, LOGISTIC_FINE, image, sample >> 3, site0 + x, 0)
+                j, shift = sample >> 1 & 3, np.uint32(16 * (sample & 1))
+                high = pick(coarse, j) >> shift & np.uint32(0xFFFF)
+                low = pick(fine, j) >> shift & np.uint32(0xFFFF)
+                u = (np.float64(np.uint64(high) << np.uint64(16) | np.uint64(low)) + 0.5) * 2.0**-32
+                limit = temperature * math.log(u / (1 - u)) - ahead
+                threshold[slot0 + x, lane] = limit
+                first[slot0 + x, lane] = limit < 0
+        return
+    weigh_row(scores, unary, begin, width, 1 / temperature)
+    weights, sums, tops = scores[0], scores[1], scores[2]
+    for x in range(width):
+        best[slot0 + x], total[slot0 + x] = tops[x], sums[x]
+    for lane in range(lanes):
+        sample = sample0 + lane
+        if lane == 0 or sample & 3 == 0:
+            for x in range(width):
+                four = site_words(k0, k1, LAZY_SITE, image, sample >> 2, site0 + x, 0)
+                words[0, x], words[1, x], words[2, x], words[3, x] = four
+        mine = words[sample & 3]
+        for x in range(width):
+            tick[slot0 + x, lane] = mine[x] & np.uint32(255)
+            u, label = uniform(mine[x]) * sums[x], tops[x]
             if u > 1.0:
                 cumulative = 1.0
-                for k in range(n_labels):
-                    if k != b and u > cumulative and weights[k] > 1e-300:
-                        cumulative += weights[k]
+                for k in range(len(weights)):
+                    if k != tops[x] and u > cumulative and weights[k, x] > 1e-300:
+                        cumulative += weights[k, x]
                         label = k
-            first[slot, lane] = label
+            first[slot0 + x, lane] = label
 
 
 @inner
@@ -115,7 +165,8 @@ def random_row(y, unary, noise, begin, site0, width, lane0, lanes, skipped):
     for x in range(width):
         i = begin + x
         if x & 1 == skipped:
-            y[i, lane0 : lane0 + lanes] = 0
+            for lane in range(lanes):
+                y[i, lane0 + lane] = 0
             continue
         allowed = 0
         for k in range(n_labels):

@@ -1,5 +1,7 @@
 """LocPMAP climb on a volume with Potts weights >= 0, in the lazy noise scheme (see `noise`)."""
 
+import math
+
 import numpy as np
 
 from locpmap.arrays import Array
@@ -48,7 +50,7 @@ def agreement(links: VolumeLinks, n: int, y: Array, n_labels: int) -> Array:
         first, second = ends_of(step, links.shape)
         shape = one_hot[first].shape[:3]
         own = weights[n if len(weights) > 1 else 0].astype(np.float64)
-        weight = np.broadcast_to(own, np.prod(shape)).reshape(*shape, 1)
+        weight = np.broadcast_to(own, math.prod(shape)).reshape(*shape, 1)
         total[first] += weight * one_hot[second]
         total[second] += weight * one_hot[first]
     return total.reshape(-1, n_labels)
