@@ -112,7 +112,7 @@ def _stanford(data: Path) -> Split:
 
 
 def _msrc(data: Path) -> Split:
-    files = dict(_members(data / "msrc_v2/msrc_v2.tar", (".jpg", ".png")))
+    files = dict(members(data / "msrc_v2/msrc_v2.tar", (".jpg", ".png")))
     code = np.full(256, VOID, np.int64)
     code[list(MSRC_LABELS)] = np.arange(len(MSRC_LABELS))
     names = sorted(Path(file).stem for file in files if file.endswith(".jpg"))
@@ -128,7 +128,7 @@ def _msrc(data: Path) -> Split:
 
 
 def _nuclei(data: Path) -> Split:
-    files = dict(_members(data / "dsb2018_nuclei/dsb2018.tar", (".png", ".csv")))
+    files = dict(members(data / "dsb2018_nuclei/dsb2018.tar", (".png", ".csv")))
     index = list(csv.DictReader(io.StringIO(files["dsb2018/index.csv"].decode())))
     parts = stratified([row["name"] for row in index], [row["kind"] for row in index], (0.45, 0.20, 0.35))
 
@@ -180,7 +180,7 @@ def _digits(data: Path) -> Split:
 
 
 def _vessels(data: Path) -> Split:
-    files = dict(_members(data / "chase_db1/chase_db1.tar", (".jpg", ".png")))
+    files = dict(members(data / "chase_db1/chase_db1.tar", (".jpg", ".png")))
     children = np.random.default_rng(SEED).permutation(np.arange(1, 15)).tolist()
 
     def part(chosen: Sequence[int]) -> Part:
@@ -193,7 +193,7 @@ def _vessels(data: Path) -> Split:
 
 
 def _membranes(data: Path) -> Split:
-    files = dict(_members(data / "isbi2012_em/isbi2012.tar", (".png",)))
+    files = dict(members(data / "isbi2012_em/isbi2012.tar", (".png",)))
 
     def part(sections: range) -> Part:
         images = tuple(_rgb(files[f"isbi2012/image/{section}.png"]) for section in sections)
@@ -203,7 +203,8 @@ def _membranes(data: Path) -> Split:
     return Split(2, part(range(14)), part(range(15, 21)), part(range(22, 30)))
 
 
-def _members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+def members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield names and contents of the files of an archive with one of the suffixes."""
     if not path.is_file():
         raise InputError(f"{path} does not exist, expected the archive of the data set")
     with tarfile.open(path) as archive:

@@ -1,0 +1,246 @@
+"""Train a small 3-D network on the hippocampus volumes: `python -m benchmarks.volume_network convert`, then `train`.
+
+``convert`` reads the archive of NIfTI files, with nibabel, and writes one .npz file. ``train`` needs no nibabel. It
+writes the logits of the held-out and the test volumes, with the scans and the labels, to ``logits.npz`` in a folder.
+`benchmarks.volume_intervals` reads that file. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
+"""
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from benchmarks.networks_data import SEED, VOID, members
+from locpmap.learning.proper_scores import jaccard_distance
+from locpmap.nn import choose_device
+
+Array = npt.NDArray[Any]
+PARTS = {"train": 60, "held_out": 35, "test": 35}
+N_LABELS = 3  # background, anterior and posterior hippocampus
+CONTRAST = 5.0  # standard deviations at which intensities are clipped
+WIDTHS = (16, 32, 64, 64)  # channels at strides 1, 2, 4 and 8
+LEARNING_RATE, WEIGHT_DECAY = 2e-3, 0.02
+TURN, SCALE, SHIFT = 0.2, 0.15, 0.1  # of the augmentation: radians, fraction, fraction of the volume
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@dataclass(frozen=True)
+class Volume:
+    """One scan (D, H, W) with mean 0 and standard deviation 1, its labels, its voxels in mm, and its logits."""
+
+    name: str
+    scan: Array  # float16
+    labels: Array  # uint8
+    spacing: tuple[float, ...]
+    logits: Array | None = None  # (D, H, W, K) in half precision
+
+
+def read_volumes(path: Path) -> list[Volume]:
+    """Read the volumes of a file that :func:`write_volumes` wrote, sorted by name."""
+    with np.load(path) as file:
+        names = sorted(key.removeprefix("scan ") for key in file.files if key.startswith("scan "))
+        return [
+            Volume(
+                name,
+                file[f"scan {name}"],
+                file[f"labels {name}"],
+                tuple(file[f"spacing {name}"].tolist()),
+                file[f"logits {name}"] if f"logits {name}" in file.files else None,
+            )
+            for name in names
+        ]
+
+
+def write_volumes(path: Path, volumes: list[Volume]) -> None:
+    """Write volumes to one compressed file."""
+    arrays: dict[str, Any] = {}
+    for one in volumes:
+        arrays |= {f"scan {one.name}": one.scan, f"labels {one.name}": one.labels}
+        arrays |= {f"spacing {one.name}": np.array(one.spacing)}
+        arrays |= {} if one.logits is None else {f"logits {one.name}": one.logits}
+    np.savez_compressed(path, **arrays)
+
+
+def split(volumes: list[Volume]) -> dict[str, list[Volume]]:
+    """Split volumes, sorted by name, into the parts; fewer volumes keep the proportions."""
+    order = np.random.default_rng(SEED).permutation(len(volumes))
+    ends = np.rint(np.cumsum([0, *PARTS.values()]) * len(volumes) / sum(PARTS.values())).astype(int)
+    return {
+        name: [volumes[k] for k in order[begin:end]] for name, (begin, end) in zip(PARTS, pairwise(ends), strict=True)
+    }
+
+
+class UNet3D(torch.nn.Module):  # type: ignore[misc]
+    """A U-Net of 3-D convolutions, for scans of one channel and any size.
+
+    Args:
+        n_labels (int): Number of labels, K.
+        widths (sequence of int): Channels at strides 1, 2, 4 and so on.
+
+    Example:
+        >>> UNet3D(3, (4, 8)).train(False)(torch.zeros(1, 1, 7, 9, 6)).shape
+        torch.Size([1, 3, 7, 9, 6])
+    """
+
+    def __init__(self, n_labels: int, widths: Sequence[int] = WIDTHS) -> None:
+        super().__init__()
+        self.down = torch.nn.ModuleList(_pair(a, b) for a, b in zip((1, *widths), widths, strict=False))
+        self.up = torch.nn.ModuleList(_pair(a + b, a) for a, b in pairwise(widths))
+        self.classifier = torch.nn.Conv3d(widths[0], n_labels, 1)
+
+    def forward(self, scans: Tensor) -> Tensor:
+        """Return logits (N, K, D, H, W) of scans (N, 1, D, H, W), padded to multiples of the last stride."""
+        stride = 2 ** (len(self.down) - 1)
+        level = F.pad(scans, [n for size in scans.shape[:1:-1] for n in (0, -size % stride)])
+        levels = []
+        for number, layers in enumerate(self.down):
+            level = layers(F.max_pool3d(level, 2) if number else level)
+            levels.append(level)
+        for below, layers in list(zip(levels, self.up, strict=False))[::-1]:
+            level = layers(torch.cat([below, F.interpolate(level, scale_factor=2.0, mode="trilinear")], 1))
+        depth, height, width = scans.shape[2:]
+        logits: Tensor = self.classifier(level)[:, :, :depth, :height, :width]
+        return logits
+
+
+def _pair(before: int, after: int) -> torch.nn.Sequential:
+    layers: list[torch.nn.Module] = []
+    for channels in (before, after):
+        layers += [
+            torch.nn.Conv3d(channels, after, 3, padding=1, bias=False),
+            torch.nn.InstanceNorm3d(after, affine=True),
+        ]
+        layers += [torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers)
+
+
+class Batches:
+    """Random batches of padded volumes: turned, scaled, shifted, and with another contrast in every step."""
+
+    def __init__(self, volumes: Sequence[Volume], batch_size: int, device: torch.device) -> None:
+        shape = np.max([one.labels.shape for one in volumes], axis=0)
+        scans: Array = np.zeros((len(volumes), 1, *shape), np.float32)
+        labels: Array = np.full(scans.shape, VOID, np.float32)
+        for n, one in enumerate(volumes):
+            depth, height, width = one.labels.shape
+            scans[n, 0, :depth, :height, :width] = one.scan
+            labels[n, 0, :depth, :height, :width] = one.labels
+        self.scans, self.labels = (torch.from_numpy(each).to(device) for each in (scans, labels))
+        self.batch_size = batch_size
+
+    def __call__(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        n, options = self.batch_size, {"generator": generator, "device": self.scans.device}
+        chosen = torch.randint(len(self.scans), (n,), **options)
+        skew = TURN * (2 * torch.rand(n, 3, 3, **options) - 1)
+        matrix = torch.linalg.matrix_exp(skew - skew.mT)  # a rotation in coordinates from -1 to 1
+        matrix = matrix * (1 + SCALE * (2 * torch.rand(n, 1, 3, **options) - 1))
+        shift = SHIFT * (2 * torch.rand(n, 3, 1, **options) - 1)
+        grid = F.affine_grid(torch.cat([matrix, shift], 2), self.scans[chosen].shape, align_corners=False)
+        scans = F.grid_sample(self.scans[chosen], grid, align_corners=False)
+        labels = F.grid_sample(self.labels[chosen] - VOID, grid, mode="nearest", align_corners=False) + VOID
+        contrast, offset = (1 + 0.3 * torch.randn(2, n, 1, 1, 1, 1, **options)).clamp(0.3, 2)
+        noise = 0.1 * torch.randn(scans.shape, **options)
+        return contrast * scans + (offset - 1) + noise, labels[:, 0].round().long()
+
+
+def train_network(network: UNet3D, batches: Batches, n_steps: int, seed: int) -> float:
+    """Minimise the cross-entropy in place, on the device of the weights; return the seconds."""
+    place, begin = next(network.parameters()).device, time.perf_counter()
+    generator = torch.Generator(place).manual_seed(seed)
+    optimiser = torch.optim.AdamW(network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, n_steps, pct_start=0.1)
+    for _ in range(n_steps):
+        scans, labels = batches(generator)
+        with torch.autocast(place.type, torch.bfloat16, enabled=place.type == "cuda"):
+            logits = network(scans)
+        loss = F.cross_entropy(logits.float(), labels, ignore_index=VOID)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        rates.step()
+    network.train(False)
+    return time.perf_counter() - begin
+
+
+@torch.no_grad()
+def predict(network: UNet3D, volume: Volume) -> Volume:
+    """Return the volume with its logits."""
+    scan = torch.tensor(volume.scan, dtype=torch.float32, device=next(network.parameters()).device)
+    logits = network(scan[None, None])[0].float().movedim(0, -1)
+    return replace(volume, logits=logits.cpu().numpy().astype(np.float16))
+
+
+def measures(volumes: Sequence[Volume]) -> dict[str, float]:
+    """Return the mean Jaccard index over labels and volumes, and the negative log-likelihood of a voxel."""
+    overlap, loss = [], []
+    for one in volumes:
+        logits = torch.from_numpy(np.asarray(one.logits, np.float32)).flatten(0, 2)
+        truth = torch.from_numpy(one.labels.ravel().astype(np.int64))
+        overlap.append(1 - jaccard_distance(logits.argmax(-1).numpy(), truth.numpy(), N_LABELS))
+        loss.append(float(F.cross_entropy(logits, truth)))
+    return {"mean_iou": round(float(np.mean(overlap)), 4), "nll": round(float(np.mean(loss)), 5)}
+
+
+@app.command()
+def convert(
+    archive: Annotated[Path, typer.Option(help="hippocampus.tar with folders imagesTr and labelsTr.")],
+    out: Annotated[Path, typer.Option(help="The .npz file to write.")],
+) -> None:
+    """Write the scans and labels of an archive of NIfTI files as one .npz file."""
+    import nibabel
+
+    found: dict[tuple[str, str], Any] = {}
+    for path, content in members(archive, (".nii.gz",)):
+        image = nibabel.Nifti1Image.from_bytes(gzip.decompress(content))
+        found[Path(path).parent.name, Path(path).name.removesuffix(".nii.gz")] = image
+    volumes = []
+    for name in sorted(name for folder, name in found if folder == "imagesTr"):
+        scan, labels = found["imagesTr", name], np.asarray(found["labelsTr", name].dataobj)
+        values = scan.get_fdata()
+        values = np.clip((values - values.mean()) / values.std(), -CONTRAST, CONTRAST)
+        spacing = tuple(map(float, scan.header.get_zooms()[:3]))
+        volumes.append(Volume(name, values.astype(np.float16), labels.astype(np.uint8), spacing))
+    write_volumes(out, volumes)
+    typer.echo(f"{len(volumes)} volumes, {out.stat().st_size / 2**20:.1f} MiB in {out}")
+
+
+@app.command()
+def train(
+    data: Annotated[Path, typer.Option(help="The .npz file of convert.")],
+    out: Annotated[Path, typer.Option(help="Folder of logits.npz and log.json.")],
+    steps: int = 3000,
+    batch: int = 8,
+    seed: int = 0,
+    device: str = "auto",
+) -> None:
+    """Train a 3-D U-Net on the training volumes, and write logits of the others."""
+    parts, place = split(read_volumes(data)), choose_device(device)
+    torch.manual_seed(seed)
+    network = UNet3D(N_LABELS).to(place)
+    seconds = train_network(network, Batches(parts["train"], batch, place), steps, seed)
+    log: dict[str, Any] = {"steps": steps, "seed": seed, "seconds": round(seconds, 1)}
+    predicted: list[Volume] = []
+    for name, volumes in parts.items():
+        scored = [predict(network, one) for one in volumes]
+        log[name] = measures(scored)
+        predicted += scored if name != "train" else []
+    out.mkdir(parents=True, exist_ok=True)
+    write_volumes(out / "logits.npz", predicted)
+    (out / "log.json").write_text(json.dumps(log) + "\n")
+    typer.echo(json.dumps(log))
+
+
+if __name__ == "__main__":
+    app()
