@@ -1,6 +1,6 @@
 """NIfTI files (.nii, .nii.gz): read scans, logits and labels with nibabel, and write maps with the scan's header.
 
-Arrays keep the order of the axes of the file, (X, Y, Z). The size that a header claims is checked before it is allocated.
+Arrays keep the order of the axes of the file, (X, Y, Z). Sizes that a header claims are checked before allocation.
 """
 
 import gzip
