@@ -358,7 +358,7 @@ def test_layouts_are_detected(image: Any, logits: Any, layout: str) -> None:
     expected = logits if layout == "hwk" else (*logits[1:], logits[0])
     assert given.scores.shape == (1, *expected)
     size = image[1:] if image[0] == 3 else image[:2]
-    assert (given.height, given.width) == size
+    assert given.shape == size
 
 
 @pytest.mark.parametrize("shape", [(64, 64, 8), (8, 64, 64)])

@@ -99,7 +99,7 @@ def test_matching_shapes_are_read_correctly(case: dict[str, Any]) -> None:
         assert "specify layout=" in sentence  # small scores may match both layouts
         found = read(image, logits, case["layout"], "logits")
     n = case["n"] or 1
-    assert (found.height, found.width) == case["size"]
+    assert found.shape == case["size"]
     assert found.batched == (case["n"] is not None)
     assert found.image.shape == (n, case["channels"] or 1, *case["size"])
     assert found.scores.shape == (n, *case["scores"], case["labels"])
@@ -121,7 +121,7 @@ def test_layout_of_the_image_does_not_depend_on_the_scores(
         height, width = case["size"]
         assert f"{height}×{width} pixels" in sentence or "specify layout=" in sentence
     else:
-        assert (found.height, found.width) == case["size"]
+        assert found.shape == case["size"]
         h, w = found.scores.shape[1:3]
         assert h <= found.height
         assert w <= found.width

@@ -139,6 +139,7 @@ class Potentials:
             spacing (tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and columns.
                 The scores of the edges with step (z, y, x) are multiplied by
                 ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.  Without it, all steps count the same.
+                :func:`measure` computes volumes and surfaces in its units.
             connectivity (int, default 6): 6 or 26 neighbours.
             mask (array, default None): Booleans (D, H, W) or (N, D, H, W), True at sites to ignore.
             window (tuple of int, default None): ``(plane, row, column, full_height, full_width)`` if this volume is a
@@ -163,8 +164,10 @@ class Potentials:
         scores = parse_unary(unary, ("D", "H", "W"))
         place = check_window(window, ("plane", "row", "column", "full_height", "full_width"))
         depth, height, width = scores.shape[-4:-1]
-        structure = Volume(depth, height, width, connectivity, *place)
-        factors = None if spacing is None else check_spacing(spacing, structure)
+        structure, factors = Volume(depth, height, width, connectivity, *place), None
+        if spacing is not None:
+            factors = check_spacing(spacing, structure)
+            structure = replace(structure, spacing=(float(spacing[0]), float(spacing[1]), float(spacing[2])))
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 5, Restore.like(unary), factors)
 
     @classmethod

@@ -1,6 +1,6 @@
 """Volumes: cuboids of voxels, whole or as windows of a larger volume."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Volume(Box):
         full_width (int, default None): Width of the larger volume.
         full_depth (int, default None): Depth of the larger volume.  It affects only choices that depend on the total
             size.
+        spacing (tuple of float, default None): Sides (dz, dy, dx) of a voxel, for :func:`locpmap.measure`; None is 1.
 
     Notes:
         Colours and noise depend on the coordinates in the larger volume, as on a :class:`Grid`.  For T sweeps, a halo
@@ -62,6 +63,7 @@ class Volume(Box):
     full_height: int | None = None
     full_width: int | None = None
     full_depth: int | None = None
+    spacing: tuple[float, float, float] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.connectivity, int | np.integer) or self.connectivity not in _STEPS:

@@ -62,7 +62,7 @@ class Truth:
     """A true label map in the form that scores need: its labelled pixels, and the window of each of them.
 
     Attributes:
-        map: (H, W) true labels, negative at void pixels.
+        map: (H, W) or (D, H, W) true labels, negative at void pixels.
         labels: (P,) true labels of the labelled pixels.
         places: (P,) their places in the flattened map.
         n_labels: Number of labels K.
@@ -78,23 +78,23 @@ class Truth:
 
     @classmethod
     def of(cls, labels: Array, n_labels: int) -> Self:
-        """Read a map (H, W) whose void pixels are negative."""
-        height, width = labels.shape
+        """Read a map (H, W) or (D, H, W) whose void pixels are negative."""
         places = np.flatnonzero(labels >= 0)
-        rows, columns = np.divmod(places, width)
+        coordinates, shape = np.stack(np.unravel_index(places, labels.shape)), np.array(labels.shape)
         windows = {}
         for window in WINDOWS:
-            across, down = (window, window) if window else (width, height)
-            w, h = width // across, height // down
-            if w * h:
-                inside = (rows < h * down) & (columns < w * across)
-                number = np.where(inside, rows // down * w + columns // across, h * w)
+            sides = np.full(labels.ndim, window) if window else shape
+            across = shape // sides  # numbers of complete windows
+            if n := int(np.prod(across)):
+                at = coordinates // sides[:, None]
+                inside = (at < across[:, None]).all(axis=0)
+                number = np.where(inside, np.ravel_multi_index(tuple(at), tuple(across), mode="clip"), n)
                 kept, number = np.unique(number, return_inverse=True)  # without windows of void pixels
-                windows[window] = number, int((kept < h * w).sum())
+                windows[window] = number, int((kept < n).sum())
         return cls(labels, labels.ravel()[places].astype(np.int64), places, n_labels, windows)
 
     def inside(self, samples: Array) -> Array:
-        """Return maps (M, H, W) at the labelled pixels, (M, P)."""
+        """Return maps (M, ..) at the labelled pixels, (M, P)."""
         return samples.reshape(len(samples), -1)[:, self.places].astype(np.int64)
 
     def areas(self, maps: Array, window: int) -> Array:
@@ -105,7 +105,7 @@ class Truth:
         return counts / counts.sum(axis=2, keepdims=True)
 
     def scores(self, samples: Array) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the scores of samples (M, H, W), and how often true values lie outside the range of samples.
+        """Return the scores of samples (M, ..), and how often true values lie outside the range of samples.
 
         The scores are CRPS of areas and perimeters, and the energy score. `outside` computes the frequencies, for
         uncertain areas and for perimeters of labels that occur. Windows larger than the map have NaN. Cost:
@@ -125,11 +125,12 @@ class Truth:
         return score | {ENERGY: energy_score(maps, self.labels, self.n_labels)}, beyond
 
     def perimeter(self, labels: Array) -> Array:
-        """Return the number of edges between each label of a map (H, W) and other labels, without void pixels: (K,)."""
+        """Return the number of edges between each label of a map and other labels, without void pixels: (K,)."""
         found = np.zeros(self.n_labels)
-        for a, b in ((np.s_[:, 1:], np.s_[:, :-1]), (np.s_[1:], np.s_[:-1])):
-            differ = (labels[a] != labels[b]) & (self.map[a] >= 0) & (self.map[b] >= 0)
-            for side in (labels[a][differ], labels[b][differ]):
+        for axis in range(labels.ndim):
+            along, known = np.moveaxis(labels, axis, 0), np.moveaxis(self.map, axis, 0) >= 0
+            differ = (along[1:] != along[:-1]) & known[1:] & known[:-1]
+            for side in (along[1:][differ], along[:-1][differ]):
                 found += np.bincount(side, minlength=self.n_labels)
         return found
 

@@ -51,7 +51,11 @@ def measure(
             - "area": the number of sites per label;
             - "presence": 1 for labels that occur and 0 for others, so that the mean is the probability of occurring;
             - "components": the number of connected components per label;
-            - "perimeter": the number of edges per label to sites with another label. The image border is excluded.
+            - "perimeter": the number of edges per label to sites with another label. The image border is excluded;
+            - "volume": the volume per label of a volume: number of voxels times the volume of a voxel, in mm³ for a
+              ``spacing`` in mm;
+            - "surface": the area per label of its surface to other labels of a volume, by Crofton's formula with 13
+              directions. The border of the volume is excluded.
 
             A callable takes one label map, int64 (H, W), (D, H, W) on a volume or (S,) on a graph, and returns a number
             or a vector of fixed length. A site of a grid has 4 neighbours here and one of a volume 6, whatever the
@@ -83,8 +87,8 @@ def measure(
         :func:`locpmap.infer`, with one exception. For more than two labels, the kind of noise depends on whether a
         Potts weight is negative: ``infer`` checks all images of the batch, ``measure`` each image on its own.
 
-        Cost per sample, in addition to sampling: O(S) for "area" and "presence", O(S + E) for "perimeter", and for
-        "components" O(S) on a grid and O(S + E) on a graph.
+        Cost per sample, in addition to sampling: O(S) for "area", "presence" and "volume", O(13 · S) for "surface",
+        O(S + E) for "perimeter", and for "components" O(S) on a grid and O(S + E) on a graph.
 
     Example:
         >>> unary = np.zeros((8, 8, 2))

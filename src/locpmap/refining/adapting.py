@@ -7,7 +7,7 @@ import numpy as np
 
 from locpmap.arrays import Array, is_tensor, namespace
 
-SIDE = 64  # rows and columns of the lattice, at most
+SIDES = {2: 64, 3: 16}  # of the lattice at most, by the number of axes
 N_STEPS = 2  # of Newton's method
 LARGEST = 1.4  # bound of the logarithm of the factor
 LOWEST = -80.0  # log-probability that counts as 0
@@ -42,14 +42,15 @@ class Rule(NamedTuple):
     removed: float
 
 
-def lattice(height: int, width: int) -> Array:
-    """Return the places, in the flattened image, of at most 64 × 64 pixels at equal distances.
+def lattice(*shape: int) -> Array:
+    """Return the places, in the flattened image, of at most 64 × 64 pixels (16 × 16 × 16 voxels) at equal distances.
 
     >>> lattice(2, 3).tolist()
     [0, 1, 2, 3, 4, 5]
     """
-    rows, columns = ((2 * np.arange(min(n, SIDE)) + 1) * n // (2 * min(n, SIDE)) for n in (height, width))
-    return (rows[:, None] * width + columns).ravel()
+    side = SIDES[len(shape)]
+    along = [(2 * np.arange(min(n, side)) + 1) * n // (2 * min(n, side)) for n in shape]
+    return np.ravel_multi_index(np.ix_(*along), shape).ravel()
 
 
 def adapted(layers: Iterable[tuple[Any, Any]], own: float, weight: float, rule: Rule) -> Adaptation:

@@ -19,13 +19,14 @@ def refine(
     layout: str = "auto",
     scores: str = "auto",
     stride: float | None = None,
+    spacing: Any = None,
     mask: Any = None,
     decoder: str | Decoder | None = None,
     seed: int = 0,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> Result:
-    """Refine a segmentation network's prediction, using the image.
+    """Refine a segmentation network's prediction of an image or, with ``spacing=``, of a volume.
 
     The scores of each pixel are combined with the network's mean prediction at nearby pixels of similar colour.
     LocPMAP draws whole label maps, in which neighbours are coupled and errors are shared by regions.
@@ -39,18 +40,22 @@ def refine(
             probabilities. The outputs of Hugging Face (``.logits``, or the queries of Mask2Former and MaskFormer) and
             torchvision (``["out"]``) models are accepted. The dimensions of ``xarray.DataArray`` objects are found by
             name (:func:`locpmap.integrations.refine_xarray`). The scores have the image's size, or that size divided
-            by a stride, and are resized. A score of ``-inf`` forbids a label.
+            by a stride, and are resized. A score of ``-inf`` forbids a label. With ``spacing``, image and logits have
+            another axis D before H and W.
         model (Refiner, str or os.PathLike, default None): A refiner or the path of its file. None uses the bundled
             refiner.
         layout (str, default "auto"): "hwk" for (H, W, K), "khw" for (K, H, W), or "auto" for the layout that matches
-            the image. Without an image, "auto" takes an axis as the label axis if it is at least four times shorter
-            than both others. An ambiguous shape raises InputError.
+            the image; "dhwk" or "kdhw" for volumes. Without an image, "auto" takes an axis as the label axis if it is
+            at least four times shorter than the others. An ambiguous shape raises InputError.
         scores (str, default "auto"): "logits", "probabilities", or "auto". With "auto", values from 0 to 1 that sum to
             1 over the labels are taken as probabilities.
         stride (float, default None): Image pixels per score of the network, along an axis. The default is the ratio of
             the sizes. Specify it if you have already resized coarse logits.
-        mask (array, default None): Booleans, (H, W) or (N, H, W), True where a pixel is ignored. Ignored pixels get
-            label -1.
+        spacing (float or tuple of float, default None): Sides (dz, dy, dx) of a voxel, such as those in mm, or one
+            number for cubes. It makes the input one volume (D, H, W). Without it, the first of four axes counts
+            independent images.
+        mask (array, default None): Booleans of the image's shape, with or without a batch axis, True where a pixel is
+            ignored. Ignored pixels get label -1.
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
             ``LocPMAP(start="perturbed")``; ``LocPMAP(n_samples=100, start="perturbed")`` draws more samples.
         seed (int, default 0): Seed of the random generator.
@@ -60,8 +65,8 @@ def refine(
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
-        for a batch. They are tensors if the logits are tensors, otherwise NumPy arrays. The labels are a local maximum
-        of the model's score, and differ from the most probable labels in a few pixels.
+        for a batch and the axis D for a volume. They are tensors if the logits are tensors, otherwise NumPy arrays. The
+        labels are a local maximum of the model's score, and differ from the most probable labels in a few pixels.
 
     Raises:
         InputError: If the shapes do not match, the layout is ambiguous, a value is not valid, or the decoder cannot
@@ -83,7 +88,8 @@ def refine(
     See Also:
         :class:`Refiner`, :meth:`Refiner.fit` for your own data, :func:`locpmap.scale.refine_tiled` for large rasters.
     """
-    prepared = as_refiner(model).prepare(image, logits, layout=layout, scores=scores, stride=stride, mask=mask)
+    reading = {"layout": layout, "scores": scores, "stride": stride, "spacing": spacing, "mask": mask}
+    prepared = as_refiner(model).prepare(image, logits, **reading)
     return prepared.refine(decoder, seed=seed, device=device, progress=progress)
 
 

@@ -97,8 +97,13 @@ def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) ->
     scores[REFINED] = score(Restore()(result.probability), truth, refined)
     maps = {}
     if sampled:
-        alone = drawn(Potentials.grid(scaled, 0.0), LocPMAP(N_SAMPLES, start="perturbed"), 0, seed)
-        maps = {ALONE: map_score(alone, truth, n_labels), SAMPLED: map_score(whole, truth, n_labels)}
+        rows = Potentials.grid(scaled.reshape(len(scaled), -1, n_labels), 0.0)  # a volume, too: pixels are independent
+        alone = drawn(rows, LocPMAP(N_SAMPLES, start="perturbed"), 0, seed)
+        maps = {
+            ALONE: map_score(alone.reshape(-1, *truth.shape), truth, n_labels),
+            SAMPLED: map_score(whole, truth, n_labels),
+        }
     image = None if example.given.image is None else Restore()(example.given.image)[0]
-    held = Held(scores, maps, Illustration(image, network, refined, truth, whole[:N_SHOWN]))
+    shown = Illustration(image, network, refined, truth, whole[:N_SHOWN])
+    held = Held(scores, maps, shown if truth.ndim == 2 else shown.plane(len(truth) // 2))
     return held, Judged(refined, Restore()(result.probability).astype(np.float16), truth)

@@ -9,13 +9,14 @@ import numpy as np
 
 from locpmap.arrays import Array, Restore
 from locpmap.errors import InputError
+from locpmap.graphs import Volume
 from locpmap.guarantees import Guarantee
 from locpmap.inference import LocPMAP
 from locpmap.inference.samples import stream_samples
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
-from locpmap.measuring.quantities import area
+from locpmap.measuring.quantities import named_quantity
 from locpmap.refining.prepared import Prepared, as_calibrated, averaged
 from locpmap.result import Result
 
@@ -23,10 +24,10 @@ LEVELS = (0.05, 0.5, 0.95)
 
 
 class Drawn(NamedTuple):
-    """A refined image with its samples."""
+    """A refined image or volume with its samples."""
 
     result: Result
-    areas: Measurement  # pixels of each label in every sample
+    areas: Measurement  # "area" of each label in every sample, or the "volume" in a volume
     maps: Array  # (m, H, W) the first sampled maps
 
 
@@ -48,6 +49,9 @@ def draw(
     sampler = replace(prepared.sampler(decoder), probability="votes")
     chunk, n_labels = QUANTUM * available_threads(), prepared.potentials.n_labels
     parts = stream_samples(prepared.potentials, sampler, chunk, seed, device=device, counted=counted)
+    structure = prepared.potentials.structure
+    quantity = "volume" if isinstance(structure, Volume) else "area"
+    measured = named_quantity(quantity, structure, n_labels)
     areas: list[Array] = []
     maps: list[Array] = []
     while True:
@@ -56,7 +60,7 @@ def draw(
         except StopIteration as end:
             result = end.value
             break
-        areas += [area(labels.astype(np.int64), n_labels) for labels in part]
+        areas += [measured(labels.astype(np.int64)) for labels in part]
         maps += list(part[: max(0, max_maps - len(maps))])
         if progress is not None:
             progress(len(areas), decoder.n_samples)
@@ -66,8 +70,8 @@ def draw(
         result = prepared.refine(decoder, seed=seed, device=device)
     result = replace(result, model=prepared.model if as_calibrated(decoder) else "")
     values, names = np.stack(areas).astype(np.float64), tuple(map(str, range(n_labels)))
-    measured = Measurement("area", values, names, LEVELS, prepared.model_of_samples(decoder))
-    return Drawn(result, measured, np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
+    sizes = Measurement(quantity, values, names, LEVELS, prepared.model_of_samples(decoder))
+    return Drawn(result, sizes, np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
 
 
 def interval_of(areas: Measurement, level: float, guarantee: Guarantee | None) -> tuple[Array, Array, bool]:

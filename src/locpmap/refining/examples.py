@@ -25,9 +25,19 @@ class Example:
 
 
 def gather(
-    images: Any, logits: Any, labels: Any, ignore_label: int, layout: str, scores: str, stride: float | None
+    images: Any,
+    logits: Any,
+    labels: Any,
+    ignore_label: int,
+    layout: str,
+    scores: str,
+    stride: float | None,
+    spacing: Any = None,
 ) -> list[Example]:
-    """Return one example per image; raise where the numbers of labels differ, or the strides by more than 20 %."""
+    """Return one example per image; raise where the numbers of labels differ, or the strides by more than 20 %.
+
+    ``spacing`` is None for images. For volumes it is that of all of them, or a sequence with one entry per volume.
+    """
     if stride is not None:
         within("stride", stride, 1)
     ignore_label = whole_number("ignore_label", ignore_label, -(2**31), 2**31)
@@ -38,9 +48,12 @@ def gather(
             raise InputError(f"{name} holds {_length(name, values)} entries, expected {n} like logits")
     if images is not None and (missing := [k for k in range(n) if images[k] is None]):
         raise InputError(f"images[{missing[0]}] is None, expected an image, or images=None if there are no images")
+    each = spacing if np.ndim(spacing) == 2 else [spacing] * n
+    if len(each) != n:
+        raise InputError(f"spacing holds {len(each)} entries, expected {n} like logits")
+    seen = [None] * n if images is None else images
     found = [
-        _example(None if images is None else images[k], logits[k], labels[k], k, ignore_label, layout, scores, stride)
-        for k in range(n)
+        _example((seen[k], logits[k], layout, scores, each[k]), labels[k], k, ignore_label, stride) for k in range(n)
     ]
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
@@ -55,11 +68,9 @@ def gather(
     return found
 
 
-def _example(
-    image: Any, logits: Any, labels: Any, k: int, ignore_label: int, layout: str, scores: str, stride: float | None
-) -> Example:
+def _example(inputs: tuple[Any, ...], labels: Any, k: int, ignore_label: int, stride: float | None) -> Example:
     try:
-        given = read(image, logits, layout, scores)
+        given = read(*inputs)
         if given.batched or not np.isfinite(float(given.scores.min())):
             raise InputError("logits has a batch axis or holds -inf, expected finite scores of one image")
     except InputError as error:
@@ -67,8 +78,8 @@ def _example(
     here, full = stride or given.stride, full_size(given)
     refuse_masked(labels, f"labels[{k}]", "mark void pixels by ignore_label")
     truth = to_labels(labels, f"labels[{k}]")
-    if truth.shape != (given.height, given.width):
-        raise InputError(f"labels[{k}] has shape {truth.shape}, expected {(given.height, given.width)} like the image")
+    if truth.shape != given.shape:
+        raise InputError(f"labels[{k}] has shape {truth.shape}, expected {given.shape} like the image")
     void = truth == ignore_label
     wrong = truth[~void & ((truth < 0) | (truth >= full.shape[-1]))]
     if wrong.size:

@@ -19,7 +19,7 @@ from locpmap.refining.model import similarity
 from locpmap.refining.offsets import fit_offsets
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import Score, score, softmax
-from locpmap.refining.weights import STEPS, Weights
+from locpmap.refining.weights import STEPS, VOLUME_STEPS, Weights
 
 SHARES = (0.35, 0.55, 0.75)
 REMOVED = (0.0, 0.03, 0.06, 0.1)
@@ -52,7 +52,7 @@ class Points(NamedTuple):
     def of(cls, example: Example, scores: Array) -> Self:
         """Return the points of an example with scaled scores (H, W, K)."""
         places = lattice(*example.labels.shape)
-        guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places)
+        guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places, example.given.spacing)
         return cls(scores.reshape(-1, scores.shape[-1])[places], guided, example.labels.ravel()[places])
 
     def scored(self, setting: Setting | None) -> Score:
@@ -142,8 +142,14 @@ def fit_scale(examples: Sequence[Example], seed: int) -> float:
 
 
 def typical_similarity(examples: Sequence[Example]) -> Any:
-    """Return the mean colour similarity per step, (2,): 0 without images, 1 where images have no such edges."""
+    """Return the mean colour similarity per step, (2,): 0 without images, 1 where images have no such edges.
+
+    For volumes it is one number, over all steps.
+    """
     if examples[0].given.image is None:
         return 0.0
-    values = [[similarity(example.given.image, step) for step in STEPS] for example in examples]
-    return np.mean([[float(one.mean()) if one.size else 1.0 for one in pair] for pair in values], axis=0)
+    volumes = examples[0].given.spacing is not None
+    steps = VOLUME_STEPS if volumes else STEPS
+    values = [[similarity(example.given.image, step) for step in steps] for example in examples]
+    means = np.mean([[float(one.mean()) if one.size else 1.0 for one in pair] for pair in values], axis=0)
+    return float(means.mean()) if volumes else means

@@ -25,6 +25,7 @@ from locpmap.refining.weights import Adjustment, Weights
 
 Quantity = str | Callable[[Array], Any]
 QUANTITIES: tuple[Quantity, ...] = ("area", "components", "perimeter")
+VOLUME_QUANTITIES: tuple[Quantity, ...] = ("volume", "components", "surface")
 LEVEL = 0.9  # for which a guarantee needs enough images
 
 
@@ -32,7 +33,7 @@ def calibrated(
     examples: Sequence[Example],
     weights: Weights,
     adjustment: Adjustment,
-    quantities: Sequence[Quantity] = QUANTITIES,
+    quantities: Sequence[Quantity] | None = None,
     seed: int = 0,
     progress: Callable[[int, int, float], None] | None = None,
 ) -> Guarantee:
@@ -44,6 +45,8 @@ def calibrated(
     labelled = [example for example in examples if (example.labels != VOID).any()]
     if (n := len(labelled)) < (least := images_needed(LEVEL)):
         raise InputError(f"a guarantee of {LEVEL} needs at least {least} labelled images, and there are {n}")
+    if quantities is None:
+        quantities = QUANTITIES if labelled[0].given.spacing is None else VOLUME_QUANTITIES
     if isinstance(quantities, str) or not isinstance(quantities, Sequence) or not quantities:
         raise InputTypeError(f"quantities is {quantities!r}, expected a sequence of names or functions")
     names = list(map(quantity_name, quantities))

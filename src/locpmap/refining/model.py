@@ -1,6 +1,6 @@
 """The Potts model of a refiner, built from an image, scores and weights: resized scores, and coupled similar pixels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.reading import Given, read_mask
-from locpmap.refining.weights import STEPS, Adjustment, Weights
+from locpmap.refining.weights import STEPS, VOLUME_STEPS, Adjustment, Weights
 
 AS_LEARNED = Adjustment()
 
@@ -34,11 +34,11 @@ class Composed(NamedTuple):
 
 
 def full_size(given: Given) -> Any:
-    """Resize the scores to the size of the image, (N, H, W, K)."""
-    small = given.scores.shape[1:3] != (given.height, given.width)
+    """Resize the scores to the size of the image, (N, H, W, K) or (N, D, H, W, K)."""
+    small = given.scores.shape[1:-1] != given.shape
     if small and float(given.scores.min()) == -np.inf:
         raise InputError("logits holds -inf and is smaller than the image, expected finite numbers to resize")
-    return resize(given.scores, given.height, given.width)
+    return resize(given.scores, *given.shape)
 
 
 def compose(
@@ -61,16 +61,22 @@ def compose(
     ignored = read_mask(mask, given)
     with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
         unary = weights.scaled(full_size(given), stride)
-    hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:3]))
-    squares = (None, None) if whole is None else whole.squares
+    hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:-1]))
+    steps: Sequence[tuple[int, ...]] = STEPS
+    similar = weights.typical
+    if given.spacing is not None:  # learned weights of the steps differ little, and those of volumes do not
+        steps, similar = VOLUME_STEPS, np.repeat(weights.typical.mean(), 3)
+        pairwise = np.repeat(pairwise.mean(axis=0, keepdims=True), 3, axis=0)
+    squares = (None,) * len(steps) if whole is None else whole.squares
     rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
     alike = [  # before the unaries, which take longer: these read means from the device
         _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean)
-        for step, (row, adds), typical, mean in zip(STEPS, rows, weights.typical, squares, strict=True)
+        for step, (row, adds), typical, mean in zip(steps, rows, similar, squares, strict=True)
     ]
     adaptation = whole.adaptation if whole is not None else KEPT if rule.threshold else UNCHANGED
     if given.image is not None and guided > 0:
-        surroundings = guided_log_mean(unary, given.image, hidden, None if whole is None else whole.variance)
+        variance = None if whole is None else whole.variance
+        surroundings = guided_log_mean(unary, given.image, hidden, variance, given.spacing)
         if rule.threshold and whole is None:
             adaptation = adapted(points(unary, surroundings, hidden), own, guided, rule)
         unary = _joined(unary, surroundings, own, guided, adaptation)
@@ -79,7 +85,10 @@ def compose(
         unary = unary * np.float32(1 / temperature)
     if not given.batched:
         unary, edges = unary[0], [edge if isinstance(edge, float) else edge[0] for edge in edges]
-    potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
+    if given.spacing is None:
+        potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
+    else:
+        potentials = Potentials.volume(unary, tuple(edges), spacing=given.spacing, mask=ignored)
     # A copy would compute again what the checks of the scores and weights found.
     same = potentials.restore == given.restore
     return Composed(potentials if same else replace(potentials, restore=given.restore), adaptation)
@@ -93,8 +102,8 @@ def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[fl
 
 def points(scores: Any, guided: Any, hidden: Any) -> Iterator[tuple[Any, Any]]:
     """Yield scores and guided log means (P, K) on the lattice of every image, without masked pixels."""
-    n, height, width, n_labels = scores.shape
-    places = place_like(scores, lattice(height, width))
+    n, *shape, n_labels = scores.shape
+    places = place_like(scores, lattice(*shape))
     for k in range(n):
         chosen = places if hidden is None else places[~hidden[k].reshape(-1)[places]]
         yield scores[k].reshape(-1, n_labels)[chosen], guided[k].reshape(-1, n_labels)[chosen]
@@ -114,7 +123,7 @@ def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptatio
     return surroundings
 
 
-def _alike(given: Given, step: tuple[int, int], coloured: Any, typical: float, hidden: Any, mean: float | None) -> Any:
+def _alike(given: Given, step: tuple[int, ...], coloured: Any, typical: float, hidden: Any, mean: float | None) -> Any:
     """Return the similarity of neighbours (N, h, w), or its typical value if there is no image or no use for it."""
     if given.image is None or not coloured:
         return float(typical)
@@ -129,12 +138,12 @@ def _edges(alike: Any, learned: Any, smoothing: float, strength: Any) -> Any:
         if isinstance(alike, float):
             return constant + coloured * alike
         return alike * np.float32(coloured) + np.float32(constant)
-    edges = (alike * np.float32(coloured) + np.float32(constant)) * per_image(strength, 3)
+    edges = (alike * np.float32(coloured) + np.float32(constant)) * per_image(strength, np.ndim(alike))
     return edges + alike * np.float32(smoothing) if smoothing else edges
 
 
-def resize(scores: Any, height: int, width: int) -> Any:
-    """Resize scores (N, h, w, K) to (N, H, W, K), where H >= h and W >= w; O(N · H · W · K).
+def resize(scores: Any, *shape: int) -> Any:
+    """Resize scores (N, h, w, K) to (N, H, W, K), where H >= h and W >= w; O(N · H · W · K). Volumes have another axis.
 
     Values are interpolated between pixel centres and constant beyond the outermost centres, as in torch's
     ``interpolate(.., mode="bilinear", align_corners=False)``.
@@ -143,7 +152,9 @@ def resize(scores: Any, height: int, width: int) -> Any:
     >>> resize(np.array([0.0, 1.0]).reshape(1, 1, 2, 1), 1, 4).ravel().tolist()
     [0.0, 0.25, 0.75, 1.0]
     """
-    return _resize_axis(_resize_axis(scores, 1, height), 2, width)
+    for axis, length in enumerate(shape, start=1):
+        scores = _resize_axis(scores, axis, length)
+    return scores
 
 
 def _resize_axis(scores: Any, axis: int, length: int) -> Any:
@@ -153,7 +164,7 @@ def _resize_axis(scores: Any, axis: int, length: int) -> Any:
         return scores
     place = np.clip((np.arange(length) + 0.5) * n_given / length - 0.5, 0, n_given - 1)
     low = np.minimum(place.astype(np.int64), max(n_given - 2, 0))
-    part = (place - low).astype(np.float32).reshape((-1, *[1] * (3 - axis)))
+    part = (place - low).astype(np.float32).reshape((-1, *[1] * (scores.ndim - 1 - axis)))
     below, above, share = (place_like(scores, x) for x in (low, np.minimum(low + 1, n_given - 1), part))
     first = _take(scores, below, axis)
     found = _take(scores, above, axis)
@@ -168,15 +179,15 @@ def _take(scores: Any, index: Any, axis: int) -> Any:
     return scores.index_select(axis, index) if is_tensor(scores) else np.take(scores, index, axis)
 
 
-def similarity(image: Any, step: tuple[int, int], mean: float | None = None, masked: Any = None) -> Any:
+def similarity(image: Any, step: tuple[int, ...], mean: float | None = None, masked: Any = None) -> Any:
     """Compute ``exp(-d² / 2⟨d²⟩)``, where d is the colour distance between each pixel and the pixel a step away.
 
     The mean ⟨d²⟩ is over the edges of one image and one step, so the units of the image do not matter. In an image of
     one colour the similarity is 1. Cost: O(N · C · H · W).
 
     Args:
-        image: Colours, (N, C, H, W).
-        step: Rows down and columns right.
+        image: Colours, (N, C, H, W) or (N, C, D, H, W).
+        step: Rows down and columns right, after the planes of a volume.
         mean: ⟨d²⟩ of the whole image, where ``image`` is a window of it.
         masked: Booleans (N, H, W), True at pixels whose edges are excluded from the mean, or None.
 

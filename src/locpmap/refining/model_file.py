@@ -1,6 +1,7 @@
 """Files of refiners: weights, details and, if there is one, a guarantee."""
 
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
@@ -12,16 +13,24 @@ from locpmap.guarantees import Guarantee
 from locpmap.guarantees.guarantee import VERSION
 from locpmap.refining.examples import Example
 from locpmap.refining.fitting_samples import START, SampleWeights
-from locpmap.refining.weights import Weights
+from locpmap.refining.model import AS_LEARNED
+from locpmap.refining.weights import Adjustment, Weights
 
 SHIPPED = "bundled.safetensors"
 KIND = "refiner"
 PREFIX = "guarantee: "  # of the names of a guarantee's arrays
+ADJUSTED, VOLUMES = "adjusted", "volumes"  # keys of details: the adjustment, and whether it was fitted on volumes
 IN_EVERY_FILE = ("strides", "scales", "own", "guided", "pairwise", "typical")  # later ones are optional
 
+Saved = tuple[Weights, dict[str, Any], Adjustment, Guarantee | None]
 
-def write_refiner(path: PathLike, weights: Weights, details: dict[str, Any], guarantee: Guarantee | None) -> None:
+
+def write_refiner(
+    path: PathLike, weights: Weights, details: dict[str, Any], adjustment: Adjustment, guarantee: Guarantee | None
+) -> None:
     """Write a refiner to a file, atomically."""
+    if adjustment != AS_LEARNED:
+        details = {**details, ADJUSTED: asdict(adjustment)}
     arrays = {name: getattr(weights, name) for name in weights.__dataclass_fields__}
     header: dict[str, Any] = {"kind": KIND, "details": details}
     if guarantee is not None:
@@ -30,8 +39,8 @@ def write_refiner(path: PathLike, weights: Weights, details: dict[str, Any], gua
     write_model(path, arrays, header)
 
 
-def read_refiner(path: PathLike) -> tuple[Weights, dict[str, Any], Guarantee | None]:
-    """Read weights, details and guarantee from a file that `write_refiner` wrote."""
+def read_refiner(path: PathLike) -> Saved:
+    """Read weights, details, adjustment and guarantee from a file that `write_refiner` wrote."""
     arrays, header = read_model(path)
     if header.get("kind") != KIND:
         raise InputError(f"{path} holds a {header.get('kind')!r}, expected a {KIND!r}")
@@ -44,13 +53,18 @@ def read_refiner(path: PathLike) -> tuple[Weights, dict[str, Any], Guarantee | N
             raise InputError(f"it has no {missing[0]}")
         if (version := header.get("guarantee", VERSION)) != VERSION:
             raise InputError(f"its guarantee has version {version}, expected {VERSION}")
-        return Weights(**own), header["details"], Guarantee.of_arrays(promised) if promised else None
+        weights, details = Weights(**own), header["details"]
+        adjustment = Adjustment(**details.pop(ADJUSTED, {}))
+        guarantee = Guarantee.of_arrays(promised) if promised else None
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
+    if guarantee is not None:
+        guarantee = replace(guarantee, model=weights.identity(adjustment))
+    return weights, details, adjustment, guarantee
 
 
 @cache
-def bundled() -> tuple[Weights, dict[str, Any], Guarantee | None]:
+def bundled() -> Saved:
     """Read the refiner that is part of the package."""
     with as_file(files("locpmap.refining") / SHIPPED) as path:
         return read_refiner(path)

@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 from locpmap.arrays import Array, cast
-from locpmap.graphs import Grid
+from locpmap.graphs import Box
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
@@ -179,7 +179,7 @@ class Prepared:
     def fields(self) -> ErrorFields:
         """The learned error fields, as `fields_of` returns them."""
         structure = self.potentials.structure
-        assert isinstance(structure, Grid)
+        assert isinstance(structure, Box)
         fractions = partial(predicted_fractions, self.potentials, self.marginals)
         return fields_of(self.errors, max(structure.shape), fractions)
 

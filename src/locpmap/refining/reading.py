@@ -1,5 +1,7 @@
 """Readers that check images and scores of any layout and convert them to one layout."""
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,12 +14,13 @@ from locpmap.errors import InputError, InputTypeError, one_of
 from locpmap.refining.labelled import by_name, mask_by_name
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
-LAYOUTS = ("auto", "hwk", "khw")
+LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", "dhwk", "kdhw")}  # labels last and first, by the axes of space
+AXES = {2: "H, W", 3: "D, H, W"}
 SCORES = ("auto", "logits", "probabilities")
 LARGEST = 1e37  # of logits, which are scaled in single precision
 LEAST = 1e-6  # lower bound of probabilities before the logarithm
 NEAR_ONE = 0.01  # tolerance for the sum of rounded probabilities
-READING = ("layout", "scores", "stride", "mask")  # options of `Refiner.prepare`
+READING = ("layout", "scores", "stride", "spacing", "mask")  # options of `Refiner.prepare`
 FEW = 4  # without an image, the label axis must be shorter than the other axes by this factor
 NAMES = ("logits", "out")  # keys of Hugging Face and of torchvision
 QUERIES = ("class_queries_logits", "masks_queries_logits")  # keys of Hugging Face's Mask2Former, MaskFormer, OneFormer
@@ -26,23 +29,24 @@ LEAST_MASK = -60.0  # lower bound of mask logits, below which the sigmoid underf
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """A checked image, or batch of images, with its scores."""
+    """A checked image or volume, or a batch of them, with its scores."""
 
-    image: Any  # None or (N, C, H, W) in single precision, from -1 to 1
-    scores: Any  # (N, h, w, K) in single precision; h and w may be smaller than H and W
-    height: int  # of the image, or of the scores if there is no image
-    width: int
+    image: Any  # None or (N, C, H, W) in single precision, from -1 to 1; (N, C, D, H, W) for volumes
+    scores: Any  # (N, h, w, K) in single precision, not larger than the image; (N, d, h, w, K) for volumes
+    shape: tuple[int, ...]  # of the image, or of the scores if there is no image
     batched: bool
     restore: Restore
+    spacing: tuple[float, float, float] | None = None  # of the voxels of a volume; None for an image
 
     @property
     def stride(self) -> float:
-        """Pixels per score along an axis, as the geometric mean over the two axes."""
-        return float(np.sqrt(self.height * self.width / (self.scores.shape[1] * self.scores.shape[2])))
+        """Pixels per score along an axis, as the geometric mean over the axes."""
+        ratio = math.prod(self.shape) / math.prod(self.scores.shape[1:-1])
+        return float(np.sqrt(ratio)) if self.spacing is None else float(np.cbrt(ratio))
 
 
-def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") -> Given:
-    """Check an image and scores, and convert both to one layout.
+def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", spacing: Any = None) -> Given:
+    """Check an image or a volume and its scores, and convert both to one layout.
 
     The layout of the image depends on its own shape only. Channels are last in NumPy arrays and first in tensors,
     unless only the opposite axis has 1, 3 or 4 entries. The scores must have the image's size, or that size divided by
@@ -54,18 +58,26 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
             :func:`locpmap.refining.reading.adapt`.
         layout: "hwk", "khw", or "auto" for the layout that matches the size of the image.
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
+        spacing: None for images; the sides of a voxel for volumes, whose arrays have an axis D before H and W.
     """
     one_of("scores", scores, SCORES)
-    image, logits, layout = by_name(image, logits, one_of("layout", layout, LAYOUTS))
-    found, layout = adapt(logits, layout)
+    sides = None if spacing is None else read_spacing(spacing)
+    n_axes = 2 if sides is None else 3
+    axes, (_, last, first) = AXES[n_axes], LAYOUTS[n_axes]
+    layout = one_of("layout", layout, LAYOUTS[n_axes])
+    if sides is None:
+        image, logits, layout = by_name(image, logits, layout)
+    found, layout = adapt(logits, layout, first)
     values = to_float(found, "logits")
-    if values.ndim == 2 and to_numpy(found, "logits").dtype.kind in "iub":
+    if values.ndim == n_axes and to_numpy(found, "logits").dtype.kind in "iub":
         raise InputError(
             f"logits has shape {tuple(values.shape)} and whole numbers like a label map, expected one score per label"
         )
-    if values.ndim not in (3, 4):
+    if values.ndim not in (n_axes + 1, n_axes + 2):
+        volume = ", or spacing= for a volume" if values.ndim == 5 else ""
         raise InputError(
-            f"logits has shape {tuple(values.shape)}, expected (H, W, K) or (K, H, W), with or without a batch axis"
+            f"logits has shape {tuple(values.shape)}, expected ({axes}, K) or (K, {axes}), with or without a batch"
+            f" axis{volume}"
         )
     if 0 in values.shape:
         raise InputError(f"logits is empty: it has shape {tuple(values.shape)}, expected at least one of each")
@@ -73,111 +85,129 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto") ->
     pixels = None
     if image is not None:  # moved to the device of the scores
         pixels = to_float(image, "image", values) if on_gpu(values) else to_float(to_numpy(image, "image"), "image")
-    batched = values.ndim == 4
-    if batched and pixels is not None and _is_single(pixels, values):
+    batched = values.ndim == n_axes + 2
+    if batched and pixels is not None and _is_single(pixels, values, n_axes):
         values, batched = values[0], False
     if pixels is None:
         layout = layout if layout != "auto" else _layout_alone(values, tuple(values.shape[batched:]))
     else:
-        pixels = _channels_first(pixels, batched, is_tensor(image))
+        pixels = _channels_first(pixels, batched, is_tensor(image), n_axes)
         if batched and len(pixels) != len(values):
-            raise InputError(f"image holds {len(pixels)} images, expected {len(values)} like logits")
+            volume = "; for one volume, specify spacing=" if n_axes == 2 else ""
+            raise InputError(f"image holds {len(pixels)} images, expected {len(values)} like logits{volume}")
         layout = _layout(tuple(values.shape[batched:]), tuple(pixels.shape[1:]), layout)
         pixels = _intensities(pixels)
     values = values if batched else values[None]
-    values = values if layout == "hwk" else namespace(values).moveaxis(values, 1, -1)
+    values = values if layout == last else namespace(values).moveaxis(values, 1, -1)
     if values.shape[-1] < 2:
         raise InputError(
             "logits has one label, expected at least two: for a network with one output x per pixel, stack 0 and x"
         )
-    height, width = values.shape[1:3] if pixels is None else pixels.shape[2:]
+    shape = tuple(map(int, values.shape[1:-1] if pixels is None else pixels.shape[2:]))
     values = _as_logits(values, scores)
-    return Given(pixels, values, int(height), int(width), batched, Restore.like(found))
+    return Given(pixels, values, shape, batched, Restore.like(found), sides)
 
 
-def _is_single(pixels: Any, values: Any) -> bool:
+def read_spacing(spacing: Any) -> tuple[float, float, float]:
+    """Return the sides (dz, dy, dx) of a voxel; one number is the side of a cube."""
+    sides = np.asarray(spacing) if isinstance(spacing, int | float) else to_numpy(spacing, "spacing")
+    if sides.shape not in ((), (3,)) or sides.dtype.kind not in "fiu" or not (np.isfinite(sides) & (sides > 0)).all():
+        raise InputError(f"spacing is {spacing!r}, expected a number above 0, or three of them: (dz, dy, dx)")
+    planes, rows, columns = np.broadcast_to(sides, 3).tolist()
+    return float(planes), float(rows), float(columns)
+
+
+def _is_single(pixels: Any, values: Any, n_axes: int) -> bool:
     """Return whether the scores have a batch axis of length 1 and the image has none, as networks return a batch."""
-    coloured = pixels.ndim == 3 and (len(pixels) != 1 or pixels.shape[-1] in COLOURS)
-    return len(values) == 1 and (pixels.ndim == 2 or coloured)
+    coloured = pixels.ndim == n_axes + 1 and (len(pixels) != 1 or pixels.shape[-1] in COLOURS)
+    return len(values) == 1 and (pixels.ndim == n_axes or coloured)
 
 
-def _channels_first(pixels: Any, batched: bool, tensor: bool) -> Any:
-    """Return images as (N, C, H, W), whatever the shape of the scores."""
+def _channels_first(pixels: Any, batched: bool, tensor: bool, n_axes: int) -> Any:
+    """Return images as (N, C, H, W), whatever the shape of the scores; volumes as (N, C, D, H, W)."""
     if 0 in pixels.shape:
         raise InputError(f"image is empty: it has shape {tuple(pixels.shape)}, expected at least one pixel")
-    if pixels.ndim not in (2 + batched, 3 + batched):
-        one = "(N, H, W) or (N, H, W, C)" if batched else "(H, W) or (H, W, C)"
-        raise InputError(f"image has shape {tuple(pixels.shape)}, expected {one} for these logits")
+    if pixels.ndim not in (n_axes + batched, n_axes + 1 + batched):
+        axes = f"N, {AXES[n_axes]}" if batched else AXES[n_axes]
+        raise InputError(f"image has shape {tuple(pixels.shape)}, expected ({axes}) or ({axes}, C) for these logits")
     pixels = pixels if batched else pixels[None]
-    if pixels.ndim == 3:
+    if pixels.ndim == n_axes + 1:
         return pixels[:, None]
     in_front = channels_in_front(pixels.shape[1:], tensor)
     return pixels if in_front else namespace(pixels).moveaxis(pixels, -1, 1)
 
 
 def channels_in_front(shape: Sequence[int], tensor: bool = False) -> bool:
-    """Return whether the channels of a 3-axis image come first.
+    """Return whether the channels of an image of three axes, or of a volume of four, come first.
 
     Tensors have their channels first and arrays last, unless only the opposite axis has 1, 3 or 4 entries.
 
     >>> [channels_in_front(shape) for shape in ((480, 640, 3), (3, 480, 640), (480, 640, 9))]
     [False, True, False]
     """
-    first, last = shape[0] in COLOURS, shape[2] in COLOURS
+    first, last = shape[0] in COLOURS, shape[-1] in COLOURS
     return tensor if first == last else first
 
 
 def _layout(shape: tuple[int, ...], image: tuple[int, ...], layout: str) -> str:
-    """Return the layout in which scores of the given shape match an image (C, H, W)."""
-    sizes = {"hwk": shape[:2], "khw": shape[1:]}
+    """Return the layout in which scores of the given shape match an image (C, H, W) or (C, D, H, W)."""
+    n_axes, (channels, *size) = len(shape) - 1, image
+    axes, (_, last, first) = AXES[n_axes], LAYOUTS[n_axes]
+    sizes = {last: shape[:-1], first: shape[1:]}
     candidates = [layout] if layout != "auto" else list(sizes)
-    fitting = [name for name in candidates if _fits(sizes[name], image[1:])]
+    fitting = [name for name in candidates if _fits(sizes[name], tuple(size))]
     if len(fitting) == 2:
-        raise InputError(f"logits has shape {shape}, which may be (H, W, K) or (K, H, W): specify layout=")
+        raise InputError(f"logits has shape {shape}, which may be ({axes}, K) or (K, {axes}): specify layout=")
     if not fitting:
-        channels, height, width = image
-        expected = {"hwk": f"({height}, {width}, K)", "khw": f"(K, {height}, {width})"}
+        sides = ", ".join(map(str, size))
+        expected = {last: f"({sides}, K)", first: f"(K, {sides})"}
+        pixels, both = ("pixels", "both") if n_axes == 2 else ("voxels", "all")
         raise InputError(
-            f"logits has shape {shape} and the image has {height}×{width} pixels with {channels} channels, expected"
-            f" {' or '.join(expected[name] for name in candidates)} like the image, or both sides smaller by one stride"
+            f"logits has shape {shape} and the image has {'×'.join(map(str, size))} {pixels} with {channels} channels,"
+            f" expected {' or '.join(expected[name] for name in candidates)} like the image, or {both} sides smaller by"
+            " one stride"
         )
     return fitting[0]
 
 
 def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:
     """Return whether scores of one size match an image of another size: not larger, and with the same aspect ratio."""
-    (h, w), (height, width) = small, large
     # The tolerance allows for sizes that were rounded, or padded by one pixel.
-    return h <= height and w <= width and abs(h * width - w * height) <= max(height, width)
+    return all(h <= height for h, height in zip(small, large, strict=True)) and all(
+        abs(h * width - w * height) <= max(height, width)
+        for (h, height), (w, width) in itertools.combinations(zip(small, large, strict=True), 2)
+    )
 
 
 def _layout_alone(values: Any, shape: tuple[int, ...]) -> str:
     """Return the layout of scores without an image, by the axis that is at least 4 times shorter than the others."""
-    first, middle, last = shape
-    if FEW * last <= min(first, middle):
-        return "hwk"
-    if FEW * first <= min(middle, last):
-        return "khw"
+    axes, (_, last, first) = AXES[len(shape) - 1], LAYOUTS[len(shape) - 1]
+    if FEW * shape[-1] <= min(shape[:-1]):
+        return last
+    if FEW * shape[0] <= min(shape[1:]):
+        return first
     raise InputError(
-        f"logits has shape {tuple(values.shape)} without an image, which may be (H, W, K) or (K, H, W): specify layout="
+        f"logits has shape {tuple(values.shape)} without an image, which may be ({axes}, K) or (K, {axes}): specify"
+        " layout="
     )
 
 
 def _intensities(pixels: Any) -> Any:
-    """Scale images (N, C, H, W) to [-1, 1] in single precision, so that squares do not overflow.
+    """Scale images (N, C, ..) to [-1, 1] in single precision, so that squares do not overflow.
 
     The model uses colour differences only. Each channel is centred before the conversion, so that a large common
     offset does not reduce the precision.
     """
     xp = namespace(pixels)
     pixels = np.ascontiguousarray(pixels) if xp is np else pixels  # reductions of other layouts take much longer
-    ends = Restore()(xp.stack([xp.amin(pixels, (2, 3)), xp.amax(pixels, (2, 3))]))  # (2, N, C)
+    axes = tuple(range(2, pixels.ndim))
+    ends = Restore()(xp.stack([xp.amin(pixels, axes), xp.amax(pixels, axes)]))  # (2, N, C)
     if not np.isfinite(ends).all():
         raise InputError("image contains a number that is not finite, expected finite numbers")
     low, high = ends / 2
     reach = np.max(high - low, 1)  # one factor per image, which preserves the ratio of the channels
     scale = np.broadcast_to(np.where(reach > 0, reach, 1)[:, None], low.shape)
-    centre, scale = place_like(pixels, np.stack([low + high, scale])[..., None, None])
+    centre, scale = place_like(pixels, np.stack([low + high, scale]).reshape(2, *low.shape, *[1] * len(axes)))
     scaled = (pixels - centre) / scale
     if xp is np:
         return np.ascontiguousarray(scaled, np.float32)
@@ -214,15 +244,16 @@ def _as_logits(values: Any, scores: str) -> Any:
 
 
 def read_mask(mask: Any, given: Given) -> Any:
-    """Return a checked mask, (H, W) or (N, H, W), or None."""
+    """Return a checked mask of the image's shape, with or without a batch axis, or None."""
     if mask is None:
         return None
     array = to_numpy(mask_by_name(mask), "mask")
     if array.dtype != np.bool_:
         raise InputError(f"mask has dtype {array.dtype}, expected booleans (True where a pixel is ignored)")
-    shape = (given.height, given.width)
-    if array.shape not in (shape, (len(given.scores), *shape)):
-        raise InputError(f"mask has shape {array.shape}, expected {shape} like the image, with or without a batch axis")
+    if array.shape not in (given.shape, (len(given.scores), *given.shape)):
+        raise InputError(
+            f"mask has shape {array.shape}, expected {given.shape} like the image, with or without a batch axis"
+        )
     return array
 
 
@@ -235,12 +266,13 @@ def options_of_prepare(method: str, reading: dict[str, Any], other: str = "") ->
     return reading
 
 
-def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
+def adapt(logits: Any, layout: str = "auto", labels_first: str = "khw") -> tuple[Any, str]:
     """Extract the scores from a network's output, and return them with their layout.
 
     Supported outputs are Hugging Face's (an attribute or key "logits", (N, K, h, w)) and torchvision's (a key "out",
-    (N, K, H, W)). For both, "auto" becomes "khw". The queries of Mask2Former, MaskFormer and similar models become
-    logits (:func:`locpmap.refining.reading.logits_of_queries`). Other inputs are returned unchanged.
+    (N, K, H, W)). For both, "auto" becomes the layout with labels first. The queries of Mask2Former, MaskFormer and
+    similar models become logits (:func:`locpmap.refining.reading.logits_of_queries`). Other inputs are returned
+    unchanged.
 
     >>> adapt({"out": np.zeros((1, 21, 8, 8))})[1]
     'khw'
@@ -258,7 +290,7 @@ def adapt(logits: Any, layout: str = "auto") -> tuple[Any, str]:
         found = logits[names[0]]
     else:
         found = getattr(logits, "logits", None)
-    return (logits, layout) if found is None else (found, "khw" if layout == "auto" else layout)
+    return (logits, layout) if found is None else (found, labels_first if layout == "auto" else layout)
 
 
 def logits_of_queries(classes: Any, masks: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import asdict, replace
 from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
@@ -16,7 +15,6 @@ from locpmap.measuring import Measurement
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.guaranteeing import (
-    QUANTITIES,
     Quantity,
     calibrated,
     digest,
@@ -25,14 +23,12 @@ from locpmap.refining.guaranteeing import (
     warn_of_tiles,
 )
 from locpmap.refining.model import AS_LEARNED
-from locpmap.refining.model_file import bundled, bundled_prior, read_refiner, write_refiner
+from locpmap.refining.model_file import VOLUMES, bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.reading import options_of_prepare, read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
-
-ADJUSTED = "adjusted"  # key of the adjustment in a file's details
 
 
 class Refiner:
@@ -99,14 +95,8 @@ class Refiner:
             >>> lp.Refiner.load()  # doctest: +ELLIPSIS
             <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background, MSRC, ..., digits>
         """
-        weights, details, guarantee = bundled() if path is None else read_refiner(path)
+        weights, details, adjustment, guarantee = bundled() if path is None else read_refiner(path)
         details = deepcopy(details)  # callers may modify their copy
-        try:
-            adjustment = Adjustment(**details.pop(ADJUSTED, {}))
-        except (TypeError, InputError) as error:
-            raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
-        if guarantee is not None:
-            guarantee = replace(guarantee, model=weights.identity(adjustment))
         return cls(weights, details, adjustment=adjustment, guarantee=guarantee)
 
     def save(self, path: PathLike) -> None:
@@ -123,8 +113,7 @@ class Refiner:
             ...     lp.Refiner.load(path).adjustment.smoothing
             0.5
         """
-        adjusted = {} if self.adjustment == AS_LEARNED else {ADJUSTED: asdict(self.adjustment)}
-        write_refiner(path, self.weights, {**self.details, **adjusted}, self.guarantee)
+        write_refiner(path, self.weights, self.details, self.adjustment, self.guarantee)
 
     def adjusted(self, *, strength: float = 1.0, smoothing: float = 0.0, temperature: float = 1.0) -> Self:
         """Return a refiner with the same weights and a manually adjusted model.
@@ -165,6 +154,7 @@ class Refiner:
         layout: str = "auto",
         scores: str = "auto",
         stride: float | None = None,
+        spacing: Any = None,
         seed: int = 0,
         guarantee: float = 0.0,
         objective: str | None = None,
@@ -186,6 +176,8 @@ class Refiner:
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
+            spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`, for all volumes or
+                one tuple per volume. A refiner that was fitted on volumes needs volumes.
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
             guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
                 for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
@@ -222,26 +214,29 @@ class Refiner:
         """
         seed = whole_number("seed", seed, 0, 2**63)
         within("guarantee", guarantee, 0, 1)
-        examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
+        examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
         examples, reserved = set_aside(examples, guarantee, seed)
         with progress_callback(progress, "cross-validation") as callback:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)
         details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
         details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict()}
+        if spacing is not None:
+            details |= {VOLUMES: True}
         fitted = cls(weights, details, report)
-        return fitted._calibrated(images, reserved, QUANTITIES, seed, progress) if reserved else fitted
+        return fitted._calibrated(images, reserved, None, seed, progress) if reserved else fitted
 
     def guaranteed(
         self,
         images: Any,
         logits: Any,
         labels: Any,
-        quantities: Sequence[Quantity] = QUANTITIES,
+        quantities: Sequence[Quantity] | None = None,
         *,
         ignore_label: int = -1,
         layout: str = "auto",
         scores: str = "auto",
         stride: float | None = None,
+        spacing: Any = None,
         seed: int = 0,
         progress: bool | Callable[[int, int, float], None] = False,
     ) -> Self:
@@ -254,12 +249,14 @@ class Refiner:
             images (sequence or array): As in :meth:`fit`.
             logits (sequence or array): As in :meth:`fit`.
             labels (sequence or array): As in :meth:`fit`. Pixels without a label are masked.
-            quantities (sequence): Names and functions of quantities, as in :func:`locpmap.measure`, whose intervals
-                will have a guarantee. A function is recognised by its name only.
+            quantities (sequence, default None): Names and functions of quantities, as in :func:`locpmap.measure`, whose
+                intervals will have a guarantee: by default "area", "components" and "perimeter", or those of volumes,
+                "volume", "components" and "surface". A function is recognised by its name only.
             ignore_label (int, default -1): As in :meth:`fit`.
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
+            spacing (float, tuple or sequence of tuples, default None): As in :meth:`fit`.
             seed (int, default 0): Seed of the samples.
             progress (bool or callable, default False): As in :meth:`fit`; the loss is the fraction of wrong pixels.
 
@@ -284,7 +281,7 @@ class Refiner:
             >>> low.shape, refiner.guarantee.n_images
             ((2,), 12)
         """
-        examples = gather(images, logits, labels, ignore_label, layout, scores, stride)
+        examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
         seed = whole_number("seed", seed, 0, 2**63)
         return self._calibrated(images, examples, quantities, seed, progress)
 
@@ -303,6 +300,7 @@ class Refiner:
         layout: str = "auto",
         scores: str = "auto",
         stride: float | None = None,
+        spacing: Any = None,
         mask: Any = None,
     ) -> Prepared:
         """Build the model of an image once, for several calls of ``refine`` and ``measure``.
@@ -313,6 +311,7 @@ class Refiner:
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
+            spacing (float or tuple of float, default None): As in :func:`locpmap.refine`.
             mask (array, default None): As in :func:`locpmap.refine`.
 
         Returns:
@@ -325,7 +324,9 @@ class Refiner:
         """
         refuse_masked(image, "image")
         refuse_masked(logits, "logits")
-        given = read(image, logits, layout, scores)
+        if spacing is None and VOLUMES in self.details:
+            raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
+        given = read(image, logits, layout, scores, spacing)
         return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
 
     def measure(
@@ -346,8 +347,7 @@ class Refiner:
         Args:
             image (array or tensor): As in :func:`locpmap.refine`.
             logits (array or tensor): As in :func:`locpmap.refine`.
-            quantity (str or callable): "area", "presence", "components", "perimeter" or a function, as in
-                :func:`locpmap.measure`.
+            quantity (str or callable): A name such as "area" or "volume", or a function, as in :func:`locpmap.measure`.
             decoder (LocPMAP, default None): The sampler. The default draws 200 samples from a perturbed start.
             seed (int, default 0): Seed of the random generator.
             **reading: Options of :meth:`prepare`.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -28,6 +28,11 @@ class Illustration:
     refined: Array
     truth: Array  # VOID where it is unknown
     samples: Array  # (M, H, W)
+
+    def plane(self, number: int) -> Self:
+        """Return a plane (H, W) of a volume (D, H, W)."""
+        image, labels = self.image, (self.network[number], self.refined[number], self.truth[number])
+        return type(self)(None if image is None else image[:, number], *labels, self.samples[:, number])
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from locpmap.errors import InputError, within
 from locpmap.refining.adapting import Rule
 
 STEPS = ((0, 1), (1, 0))
+VOLUME_STEPS = ((0, 0, 1), (0, 1, 0), (1, 0, 0))
 FEATURES = ("constant", "similarity")
 LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
 CELL, N_SCALES = 4, 5  # of the error fields: cells of 4, 8, 16, 32 and 64 pixels

@@ -282,4 +282,4 @@ class RefinedWindow:
             logits = np.where(mask[..., None], 1 / self.shape[2], logits)
         scores = read(None, logits, "hwk", self.scores).scores
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
-        return Given(pixels, scores, *window.shape, batched=False, restore=Restore())
+        return Given(pixels, scores, window.shape, batched=False, restore=Restore())
