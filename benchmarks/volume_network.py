@@ -1,8 +1,8 @@
 """Train a small 3-D network on the hippocampus volumes: `python -m benchmarks.volume_network convert`, then `train`.
 
 ``convert`` reads the archive of NIfTI files, with nibabel, and writes one .npz file. ``train`` needs no nibabel. It
-writes the logits of the held-out and the test volumes, with the scans and the labels, to ``logits.npz`` in a folder.
-`benchmarks.volume_intervals` reads that file. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
+writes the logits of the held-out and the test volumes, with scans and labels, to ``held_out.npz`` and ``test.npz`` in a
+folder, which `benchmarks.volume_intervals` reads. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
 """
 
 import gzip
@@ -219,7 +219,7 @@ def convert(
 @app.command()
 def train(
     data: Annotated[Path, typer.Option(help="The .npz file of convert.")],
-    out: Annotated[Path, typer.Option(help="Folder of logits.npz and log.json.")],
+    out: Annotated[Path, typer.Option(help="Folder of held_out.npz, test.npz and log.json.")],
     steps: int = 3000,
     batch: int = 8,
     seed: int = 0,
@@ -231,13 +231,12 @@ def train(
     network = UNet3D(N_LABELS).to(place)
     seconds = train_network(network, Batches(parts["train"], batch, place), steps, seed)
     log: dict[str, Any] = {"steps": steps, "seed": seed, "seconds": round(seconds, 1)}
-    predicted: list[Volume] = []
-    for name, volumes in parts.items():
-        scored = [predict(network, one) for one in volumes]
-        log[name] = measures(scored)
-        predicted += scored if name != "train" else []
     out.mkdir(parents=True, exist_ok=True)
-    write_volumes(out / "logits.npz", predicted)
+    for name, volumes in parts.items():
+        predicted = [predict(network, one) for one in volumes]
+        log[name] = measures(predicted)
+        if name != "train":
+            write_volumes(out / f"{name}.npz", predicted)
     (out / "log.json").write_text(json.dumps(log) + "\n")
     typer.echo(json.dumps(log))
 

@@ -33,8 +33,8 @@ def test_training_writes_logits_that_fit_the_labels(tmp_path: Path) -> None:
     network.write_volumes(tmp_path / "balls.npz", balls(13))
     network.train(tmp_path / "balls.npz", tmp_path / "out", steps=40, batch=4, device="cpu")
     log = json.loads((tmp_path / "out/log.json").read_text())
-    found = network.read_volumes(tmp_path / "out/logits.npz")
-    assert len(found) == 7  # held-out and test volumes
+    found = [one for part in ("held_out", "test") for one in network.read_volumes(tmp_path / f"out/{part}.npz")]
+    assert len(found) == 7
     assert all(one.logits.shape == (*one.scan.shape, 3) and one.logits.dtype == np.float16 for one in found)
     assert found[0].spacing == (2.0, 1.0, 1.0)
     assert log["test"]["mean_iou"] > 0.5  # 0.28 if all voxels were background

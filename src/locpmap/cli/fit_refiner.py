@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -14,7 +14,7 @@ import typer
 from locpmap.arrays import Array
 from locpmap.cli.fit import check_replaceable
 from locpmap.cli.folders import ENDINGS, files_by_stem, read_labels
-from locpmap.cli.refine_inputs import LayoutOption, Pair, ScoresOption, pairs_of, path_of
+from locpmap.cli.refine_inputs import VOLUMES, LayoutOption, Pair, ScoresOption, pairs_of, path_of
 from locpmap.errors import InputError
 
 NO_LABEL = -1
@@ -37,7 +37,7 @@ def fit_refiner(
     labels: Annotated[
         Path,
         typer.Option(
-            metavar="DIR", parser=path_of, help="Folder of true labels (H, W): grey or palette .png, or integer .npy."
+            metavar="DIR", parser=path_of, help="Folder of true labels: grey or palette .png, integer .npy, or NIfTI."
         ),
     ],
     output: Annotated[
@@ -63,9 +63,9 @@ def fit_refiner(
     """Fit a refiner to your network's logits and true labels.
 
     Use images, 20 or more, that the network was not trained on.  Images, logits and labels are matched by name, as for
-    `locpmap refine`.  The command prints a report of cross-validation, which says whether the refiner helps, and writes
-    a file for `locpmap refine --model`.  With --guarantee 0.3 the intervals of areas that `locpmap refine` prints then
-    hold with 90 % probability.
+    `locpmap refine`; NIfTI scans need labels in NIfTI files.  The command prints a report of cross-validation, which
+    says whether the refiner helps, and writes a file for `locpmap refine --model`.  With --guarantee 0.3 the intervals
+    of areas or volumes that `locpmap refine` prints then hold with 90 % probability.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.atomic import checked_target
@@ -75,7 +75,10 @@ def fit_refiner(
     inputs = [path for pair in pairs for path in pair.paths] + truths
     check_replaceable(output, checked_target(output, *inputs))
     content = [_read(pair, truth, ignore_label) for pair, truth in zip(pairs, truths, strict=True)]
-    images, network, true = zip(*content, strict=True)
+    images, network, true, spacing = zip(*content, strict=True)
+    volumes = pairs[0].is_volume
+    if volumes and layout != "auto":
+        raise InputError(f"--layout is {layout}, expected auto for NIfTI files, whose last axis counts labels")
     with ProgressBar(f"fitting to {len(pairs)} images", hidden=as_json) as bar:
         try:
             refiner = Refiner.fit(
@@ -83,9 +86,10 @@ def fit_refiner(
                 network,
                 true,
                 ignore_label=ignore_label,
-                layout=layout,
+                layout="dhwk" if volumes else layout,
                 scores=scores,
                 stride=stride,
+                spacing=spacing if volumes else None,
                 seed=seed,
                 guarantee=guarantee,
                 progress=lambda done, total, loss: bar.update(done, total),
@@ -110,20 +114,26 @@ def _files(image: Path, logits: Path | None, labels: Path) -> tuple[list[Pair], 
             what = "is a file" if path.exists() else "does not exist"
             raise InputError(f"{name} {path} {what}, expected a folder")
     pairs = pairs_of(image, logits)
-    truths = files_by_stem(labels, ENDINGS["labels"], f"--labels {labels}")
+    endings = VOLUMES if pairs[0].is_volume else ENDINGS["labels"]
+    truths = files_by_stem(labels, endings, f"--labels {labels}")
     for pair in pairs:
         if pair.name not in truths:
-            names = " or ".join(f"{pair.name}{ending}" for ending in ENDINGS["labels"])
+            names = " or ".join(f"{pair.name}{ending}" for ending in endings)
             raise InputError(f"{pair.image} has no true labels in {labels}, expected {names} there")
     return pairs, [truths[pair.name] for pair in pairs]
 
 
-def _read(pair: Pair, truth: Path, ignore_label: int) -> tuple[Array, Array, Array]:
-    """Read an image, its scores and its true labels; pixels without data have no true label."""
-    content, true = pair.read(), read_labels(truth).astype(np.int64)
+def _read(pair: Pair, truth: Path, ignore_label: int) -> tuple[Array, Array, Array, Any]:
+    """Read an image, its scores, its true labels and its spacing; pixels without data have no true label."""
+    from locpmap.formats import nifti
+
+    content = pair.read()
+    if content.scan is not None:
+        return content.image, content.scores, nifti.read_labels(truth, content.scan, pair.image), content.spacing
+    true = read_labels(truth).astype(np.int64)
     if content.masked is not None and content.masked.shape == true.shape:
         true = np.where(content.masked, ignore_label, true)
-    return content.image, content.scores, true
+    return content.image, content.scores, true, None
 
 
 def _with_names(sentence: str, pairs: Sequence[Pair], truths: Sequence[Path]) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 MAX_LABELS = 2**15 - 1  # limit of `CRF`
+COMPRESSED = ".nii.gz"
 ENDINGS = {"unary": (".npy",), "images": (".png", ".jpg", ".jpeg", ".npy"), "labels": (".npy", ".png")}
 
 
@@ -133,9 +134,9 @@ def files_by_stem(folder: Path, endings: Sequence[str], called: str) -> dict[str
     for path in sorted(folder.iterdir()):
         if path.name.startswith(".") or _ending(path) not in endings:
             continue
-        if path.stem in files:
-            raise InputError(f"{files[path.stem]} and {path.name} have the same name, expected one of them")
-        files[path.stem] = path
+        if (stem := stem_of(path)) in files:
+            raise InputError(f"{files[stem]} and {path.name} have the same name, expected one of them")
+        files[stem] = path
     if not files:
         raise InputError(f"{called} holds no file that ends in {', '.join(endings)}")
     return files
@@ -158,7 +159,12 @@ def check_folder(output: Path, inputs: Iterable[Path]) -> None:
 
 
 def _ending(path: Path) -> str:
-    return path.suffix.lower()
+    return COMPRESSED if path.name.lower().endswith(COMPRESSED) else path.suffix.lower()
+
+
+def stem_of(path: Path) -> str:
+    """Return the name of a file without its ending, such as that of scan.nii.gz."""
+    return path.name[: -len(_ending(path))] if _ending(path) else path.name
 
 
 def count_labels(examples: Sequence[Example], n_labels: int | None, ignore_label: int | None) -> int:

@@ -47,7 +47,8 @@ def refine(
         typer.Argument(
             metavar="IMAGE",
             parser=path_of,
-            help="Image: .png, .jpg, .npy, GeoTIFF or zarr; or a folder of images, with or without their logits.",
+            help="Image: .png, .jpg, .npy, GeoTIFF or zarr; a NIfTI scan; or a folder of images, with or without their"
+            " logits.",
         ),
     ],
     logits: Annotated[
@@ -55,8 +56,8 @@ def refine(
         typer.Argument(
             metavar="LOGITS",
             parser=path_of,
-            help="Scores of a network: .npy, .npz, .safetensors, GeoTIFF or zarr; or a folder.  Not needed if IMAGE is"
-            " a folder that holds both.",
+            help="Scores of a network: .npy, .npz, .safetensors, GeoTIFF, zarr or NIfTI; or a folder.  Not needed if"
+            " IMAGE is a folder that holds both.",
         ),
     ] = None,
     *,
@@ -176,6 +177,10 @@ def refine(
     without data in the image or the scores are masked; their label in NAME.labels.png is 255 (65535 if there are 256
     labels or more).  The image and the scores must cover the same area.
 
+    A NIfTI scan (.nii, .nii.gz) is refined as one volume.  Its logits are a NIfTI file (X, Y, Z, labels) with the same
+    affine.  The labels, what --keep names and the samples are then .nii.gz files with the affine and the header of the
+    scan, the overlay shows the three middle slices, and areas are volumes in mm³.
+
     A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.  A run
     with other settings replaces the files of an input, and removes those that it does not keep.
 
@@ -202,10 +207,12 @@ def refine(
         tiled = Tiled(tile, max_sweeps, kept or DEFAULT_ARRAYS, decide, scheduler)
         refine_tiled(image, logits, output, refiner, settings, tiled, as_json=as_json)
         return
-    settings.check(refiner)
     if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits and logits.resolve(), output.resolve()
     pairs = pairs_of(image, logits)
+    settings.check(refiner, pairs)
+    if tiff and pairs[0].is_volume:
+        raise InputError("--tiff is given, expected none for NIfTI files")
     deciding = Deciding.of(decide, abstain, pairs)
     if names is None and logits is None and (image / NAMES_FILE).is_file():
         names = image / NAMES_FILE
@@ -307,12 +314,14 @@ class Run:
         from locpmap.refining.drawing import draw
 
         settings = self.settings
-        prepared = self.refiner.prepare(content.image, content.scores, **settings.reading, mask=content.masked)
+        prepared = self.refiner.prepare(
+            content.image, content.scores, **settings.reading(content.spacing), mask=content.masked
+        )
         if names is not None:
             check_names(names, prepared.potentials.n_labels)
         decoder = settings.decoder()
         where: dict[str, Any] = {"seed": settings.seed, "device": settings.device}
-        n_pixels = content.image.shape[0] * content.image.shape[1]
+        n_pixels = prepared.potentials.n_sites
         kept = 0 if self.deciding is None else self.deciding.n_maps(settings.n_samples, n_pixels)
         drawn = draw(prepared, decoder, kept, **where, progress=progress)
         result = replace(drawn.result, samples=drawn.maps) if kept else drawn.result

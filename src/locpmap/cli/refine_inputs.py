@@ -12,16 +12,18 @@ import numpy as np
 import typer
 
 from locpmap.arrays import Array
-from locpmap.cli.folders import files_by_stem
+from locpmap.cli.folders import files_by_stem, stem_of
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
+    from locpmap.formats.nifti import Nifti
     from locpmap.formats.rasters import Place
     from locpmap.inference import LocPMAP
     from locpmap.refining import Refiner
 
-IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff")
-SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff")
+VOLUMES = (".nii", ".nii.gz")
+IMAGES = (".png", ".jpg", ".jpeg", ".npy", ".tif", ".tiff", *VOLUMES)
+SCORES = (".npy", ".npz", ".safetensors", ".tif", ".tiff", *VOLUMES)
 MAX_NAMED = 5  # unused files named in a message
 
 LayoutOption = Annotated[
@@ -42,16 +44,21 @@ class Settings:
     seed: int
     device: str
 
-    def check(self, refiner: Refiner) -> None:
-        """Refine a tiny image, to raise errors about settings once and before files are read."""
-        shape = (20, 8, 8) if self.layout == "khw" else (8, 8, 20)
-        prepared = refiner.prepare(np.zeros((8, 8)), np.full(shape, 0.05, np.float32), **self.reading)
+    def check(self, refiner: Refiner, pairs: Sequence[Pair]) -> None:
+        """Refine a tiny image or volume, to raise errors about settings once and before files are read."""
+        sides = (8, 8, 8) if pairs[0].is_volume else (8, 8)
+        shape = (20, *sides) if self.layout == "khw" else (*sides, 20)
+        reading = self.reading((1.0, 1.0, 1.0) if pairs[0].is_volume else None)
+        prepared = refiner.prepare(np.zeros(sides), np.full(shape, 0.05, np.float32), **reading)
         prepared.refine(replace(self.decoder(), n_samples=1), seed=self.seed, device=self.device)
 
-    @property
-    def reading(self) -> dict[str, Any]:
-        """Options of :meth:`locpmap.Refiner.prepare`."""
-        return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
+    def reading(self, spacing: tuple[float, ...] | None = None) -> dict[str, Any]:
+        """Return options of :meth:`locpmap.Refiner.prepare` for an image, or for a volume with its spacing."""
+        if spacing is None:
+            return {"layout": self.layout, "scores": self.scores, "stride": self.stride}
+        if self.layout != "auto":
+            raise InputError(f"--layout is {self.layout}, expected auto for NIfTI files, whose last axis counts labels")
+        return {"layout": "dhwk", "scores": self.scores, "stride": self.stride, "spacing": spacing}
 
     def decoder(self, **options: Any) -> LocPMAP:
         """Return the decoder for labels and areas."""
@@ -65,6 +72,8 @@ class Settings:
 
         with contextlib.suppress(LocpmapError, OSError):
             content = pair.read()
+            if content.scan is not None:
+                return int(content.scores.shape[-1])
             return int(read(content.image, content.scores, self.layout, self.scores).scores.shape[-1])
         return None
 
@@ -75,7 +84,13 @@ class Content(NamedTuple):
     image: Array
     scores: Array
     masked: Array | None  # (H, W), True where the image or the scores have no data
-    place: Place | None  # the georeference of the image
+    place: Place | None = None  # the georeference of the image
+    scan: Nifti | None = None  # of a volume
+
+    @property
+    def spacing(self) -> tuple[float, ...] | None:
+        """Sides of a voxel in mm; None for an image."""
+        return None if self.scan is None else self.scan.spacing
 
 
 @dataclass(frozen=True)
@@ -85,6 +100,11 @@ class Pair:
     name: str
     image: Path
     scores: Path
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether the image is a NIfTI file."""
+        return self.image.name.lower().endswith(VOLUMES)
 
     @property
     def paths(self) -> tuple[Path, Path]:
@@ -99,6 +119,8 @@ class Pair:
 
     def read(self) -> Content:
         """Read both files."""
+        if self.is_volume:
+            return self._read_volume()
         from locpmap.formats.arrays import read_array
         from locpmap.formats.images import read_image
         from locpmap.formats.rasters import check_same_place, is_raster, read_raster
@@ -127,6 +149,14 @@ class Pair:
         masks = [found.masked for found in (raster, network) if found is not None and found.masked is not None]
         masked = np.logical_or.reduce([_enlarged(mask, image.shape[:2]) for mask in masks]) if masks else None
         return Content(image, scores, masked, None if raster is None else raster.place)
+
+    def _read_volume(self) -> Content:
+        from locpmap.formats.nifti import is_nifti, read_logits, read_scan
+
+        if not is_nifti(self.scores):
+            raise InputError(f"{self.image} is a NIfTI file and {self.scores} is not, expected both or none")
+        scan = read_scan(self.image)
+        return Content(scan.values, read_logits(self.scores, scan, self.image), None, scan=scan)
 
 
 def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
@@ -162,10 +192,13 @@ def pairs_of(image: Path, scores: Path | None) -> list[Pair]:
         folder, file = (image, scores) if image.is_dir() else (scores, image)
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
     if not image.is_dir():
-        return [Pair(image.stem, image, scores)]
+        return [Pair(stem_of(image), image, scores)]
     images, logits = files_by_stem(image, IMAGES, str(image)), files_by_stem(scores, SCORES, str(scores))
     _check_partners((image, images, IMAGES), (scores, logits, SCORES))
-    return [Pair(stem, images[stem], logits[stem]) for stem in sorted(images)]
+    pairs = [Pair(stem, images[stem], logits[stem]) for stem in sorted(images)]
+    if len({pair.is_volume for pair in pairs}) > 1:
+        raise InputError(f"{image} holds images and NIfTI files, expected one kind")
+    return pairs
 
 
 def _pairs_in(folder: Path) -> list[Pair]:

@@ -39,7 +39,7 @@ class Decoded(NamedTuple):
     """Results of one input, to be written to files."""
 
     result: Result
-    areas: Measurement  # pixels per sample and label
+    areas: Measurement  # pixels per sample and label, or volumes in mm³
     samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
     guarantee: Guarantee | None = None
 
@@ -59,6 +59,10 @@ class Outputs:
         """Return the path of ``NAME.ending``."""
         return self.folder / f"{self.pair.name}.{ending}"
 
+    def ending(self, name: str) -> str:
+        """Return the ending of a kept file: ``.nii.gz`` for maps of a volume."""
+        return f"{name}.nii.gz" if self.pair.is_volume and name != "overlay" else FILES[name]
+
     @property
     def record(self) -> Path:
         """Path of the record, which holds settings, checksums of the inputs and a summary."""
@@ -67,7 +71,10 @@ class Outputs:
     def targets(self, georeferenced: bool) -> list[Path]:
         """Return the paths of all files to write."""
         samples = [*map(_sample, range(self.n_maps))]
-        endings = [*(FILES[name] for name in self.keep), *(f"{name}.png" for name in samples)]
+        endings = [
+            *map(self.ending, self.keep),
+            *(f"{name}.{self.ending('labels').partition('.')[2]}" for name in samples),
+        ]
         if self.tiff or georeferenced:
             endings += [f"{name}.tif" for name in (*self.keep, *samples) if name != "overlay"]
         return [*map(self.path, endings), self.record]
@@ -111,6 +118,7 @@ class Outputs:
             "inputs": inputs,
             "files": files,
             "pixels": int(inside.sum()),
+            "spacing": content.spacing,
             "n_labels": n_labels,
             "labels": _labels(shown, areas, low, high, self.names),
             "level": INTERVAL,
@@ -127,7 +135,7 @@ class Outputs:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._write_maps(content, shown, n_labels)
             for number, labels in enumerate(samples):
-                self._write_labels(_sample(number), labels, n_labels, content.place)
+                self._write_labels(_sample(number), labels, n_labels, content)
             write_text(self.record, [json.dumps(record, indent=1), "\n"])
         for name in earlier - set(files):  # for example of a run with more samples
             (self.folder / name).unlink(missing_ok=True)
@@ -142,23 +150,34 @@ class Outputs:
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:
         from locpmap.formats.arrays import write_array
-        from locpmap.formats.pictures import write_overlay
+        from locpmap.formats.nifti import write_nifti
+        from locpmap.formats.pictures import write_overlay, write_slices
 
         if "labels" in self.keep:
-            self._write_labels("labels", result.labels, n_labels, content.place)
+            self._write_labels("labels", result.labels, n_labels, content)
         if "overlay" in self.keep:
-            write_overlay(self.path(FILES["overlay"]), content.image, result.labels, result.entropy, n_labels)
+            shown = content.image, result.labels, result.entropy, n_labels
+            if content.spacing is None:
+                write_overlay(self.path(FILES["overlay"]), *shown)
+            else:
+                write_slices(self.path(FILES["overlay"]), *shown, content.spacing)
         for name in ("probability", "variance", "entropy"):
             if name in self.keep:
-                write_array(self.path(FILES[name]), getattr(result, name).astype(np.float32, copy=False))
+                values, path = getattr(result, name).astype(np.float32, copy=False), self.path(self.ending(name))
+                write_array(path, values) if content.scan is None else write_nifti(path, values, content.scan)
         if self.tiff or content.place is not None:
             self._write_tiff(result, n_labels, content.place)
 
-    def _write_labels(self, name: str, labels: Array, n_labels: int, place: Place | None) -> None:
-        """Write a label map as PNG and, if wanted, as TIFF.  Masked pixels (-1) get the largest number."""
+    def _write_labels(self, name: str, labels: Array, n_labels: int, content: Content) -> None:
+        """Write a label map as NIfTI, or as PNG and, if wanted, as TIFF.  Masked pixels (-1) get the largest number."""
+        from locpmap.formats.nifti import write_nifti
         from locpmap.formats.pictures import write_label_map
         from locpmap.formats.rasters import write_numbers
 
+        place = content.place
+        if content.scan is not None:
+            write_nifti(self.path(f"{name}.nii.gz"), labels.astype(np.min_scalar_type(n_labels - 1)), content.scan)
+            return
         kind = np.uint8 if n_labels < 256 else np.uint16
         masked, void = labels < 0, int(np.iinfo(kind).max)
         # Masked pixels are written as 255, or as 65535 in 16 bits, so the palette must have that entry.
@@ -197,7 +216,7 @@ def _labels(
             "label": int(k),
             "name": None if names is None else names[k],
             "pixels": int(counts[k]),
-            "area": float(mean[k]),
+            areas.quantity: float(mean[k]),
             "std": None if np.isnan(spread[k]) else float(spread[k]),
             "interval": [float(low[k]), float(high[k])],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,15 @@ def summary(done: Sequence[Record], output: Path) -> str:
 
 def _areas(record: Record) -> list[str]:
     """Return a table of the labels that are present, and the number of the others."""
-    present, pixels = _present(record), max(1, record["pixels"])
-    rows = []
+    present, rows = _present(record), []
     for row in present:
         low, high = row["interval"]
         spread = "" if row["std"] is None else f"{row['std']:.1f}"
-        interval, fraction = f"{low:.0f} to {high:.0f}", f"{row['area'] / pixels:.1%}"
-        rows.append((_title(row), str(row["pixels"]), f"{row['area']:.1f}", spread, interval, fraction))
+        interval, fraction = f"{low:.0f} to {high:.0f}", f"{_share(row, record):.1%}"
+        rows.append((_title(row), str(row["pixels"]), f"{_size(row):.1f}", spread, interval, fraction))
     interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
-    lines = _table(("label", "pixels", "area", "± std", interval, "fraction"), rows)
+    counted = ("pixels", "area") if record.get("spacing") is None else ("voxels", "volume in mm³")
+    lines = _table(("label", *counted, "± std", interval, "fraction"), rows)
     if n_absent := record["n_labels"] - len(present):
         lines.append("1 label absent" if n_absent == 1 else f"{n_absent} labels absent")
     return lines
@@ -50,7 +51,7 @@ def _inputs(done: Sequence[Record]) -> list[str]:
     rows = []
     for record in done:
         present = _present(record)
-        shares = [(_title(row), row["area"] / max(1, record["pixels"])) for row in present[:N_LARGEST]]
+        shares = [(_title(row), _share(row, record)) for row in present[:N_LARGEST]]
         largest = ", ".join(f"{title} {share:.0%}" for title, share in shares)
         numbers = str(len(present)), f"{record['mean_entropy']:.3f}", f"{record['seconds']:.2f}"
         rows.append((record["name"], *numbers, record["state"], largest))
@@ -59,8 +60,17 @@ def _inputs(done: Sequence[Record]) -> list[str]:
 
 def _present(record: Record) -> list[Record]:
     """Return the labels, largest first, without those that have no pixel and a mean area that is printed as 0.0%."""
-    least = LEAST * record["pixels"]
-    return [row for row in record["labels"] if row["pixels"] or row["area"] >= least]
+    return [row for row in record["labels"] if row["pixels"] or _share(row, record) >= LEAST]
+
+
+def _size(row: Record) -> float:
+    """Return the mean area of a label in pixels, or its mean volume in mm³."""
+    return float(row["area"] if "area" in row else row["volume"])
+
+
+def _share(row: Record, record: Record) -> float:
+    """Return the part of a label in its image or volume."""
+    return _size(row) / (max(1, record["pixels"]) * math.prod(record.get("spacing") or ()))
 
 
 def _title(row: Record) -> str:

@@ -102,15 +102,6 @@ def write_nifti(path: PathLike, values: Array, like: Nifti) -> None:
     write_bytes(path, [gzip.compress(content, mtime=0) if Path(path).suffix.lower() == ".gz" else content])
 
 
-def smallest_unsigned(most: int) -> np.dtype[Any]:
-    """Return the smallest unsigned integer type that can hold a number.
-
-    >>> str(smallest_unsigned(255)), str(smallest_unsigned(256))
-    ('uint8', 'uint16')
-    """
-    return np.min_scalar_type(most)
-
-
 def _read(path: PathLike, dtype: Any) -> Nifti:
     """Read a file whose header and size agree."""
     nibabel, size = nibabel_for(path), size_of(path, "a NIfTI file")

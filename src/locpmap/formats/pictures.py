@@ -85,13 +85,43 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
     """
     from PIL import Image
 
+    _write(path, Image.fromarray(_overlay(image, labels, entropy, n_labels)), compress_level=3)
+
+
+def write_slices(
+    path: PathLike, scan: Array, labels: Array, entropy: Array, n_labels: int, spacing: tuple[float, ...]
+) -> None:
+    """Write the overlays of the three middle slices of a volume (X, Y, Z), in proportion to the sides of its voxels.
+
+    The first of the two axes of a slice points to the right, and the second one up.
+    """
+    pixel, panels = min(spacing), {}
+    for axis, name in enumerate("xyz"):
+        middle = labels.shape[axis] // 2
+        image, numbers, doubt = (np.rot90(values.take(middle, axis)) for values in (scan, labels, entropy))
+        across, up = (side / pixel for side in np.delete(spacing, axis))
+        shown = _overlay(image, numbers, doubt, n_labels)
+        rows, columns = (
+            (np.arange(round(n * times)) / times).astype(int).clip(0, n - 1)
+            for n, times in zip(shown.shape, (up, across), strict=False)
+        )
+        panels[f"{name} = {middle}"] = shown[np.ix_(rows, columns)]
+    height, width = (max(panel.shape[k] for panel in panels.values()) for k in (0, 1))
+    for name, panel in panels.items():
+        room = (0, height - len(panel)), (0, width - panel.shape[1]), (0, 0)
+        panels[name] = np.pad(panel, room, constant_values=255)
+    write_panels(path, panels, columns=3)
+
+
+def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:
+    """Return the picture of `write_overlay`, (H, W, 3) uint8."""
     grey = np.zeros(labels.shape, np.float32) if image is None else _brightness(image)
     sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
     colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
     picture = grey[..., None] + opacity * (colours - grey[..., None])
     picture[label_outline(labels)] = 255
-    _write(path, Image.fromarray(np.clip(picture + 0.5, 0, 255).astype(np.uint8)), compress_level=3)
+    return np.clip(picture + 0.5, 0, 255).astype(np.uint8)
 
 
 def label_colours(n_labels: int) -> npt.NDArray[np.uint8]:
