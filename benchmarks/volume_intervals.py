@@ -1,9 +1,9 @@
 """Intervals of volumes of sampled label maps, on the test volumes of `benchmarks.volume_network`.
 
 ``python -m benchmarks.volume_intervals measure FOLDER`` fits a refiner on the held-out volumes, and draws label maps of
-the test volumes. It compares them with independent voxels, by the coverage of 90 % intervals of volumes and surfaces, and
-by their CRPS. With ``--record``, the results join benchmarks/results/volumes.json. ``python -m
-benchmarks.volume_intervals page`` writes the tables of docs/volumes.md from that file.
+the test volumes. It compares them with independent voxels, by the CRPS of volumes and surfaces and by the coverage of
+their 90 % intervals. With ``--record``, the results join benchmarks/results/volumes.json, from which
+``python -m benchmarks.volume_intervals page`` writes the tables of docs/volumes.md.
 """
 
 import json
@@ -121,7 +121,7 @@ def tables_of(record: dict[str, Any]) -> dict[str, str]:
     """Return the tables of docs/volumes.md by name."""
     rows, one = record[DATASET]["rows"], record[DATASET]
     heads = ("", "coverage of volumes", "CRPS of volumes", "coverage of surfaces", "CRPS of surfaces")
-    tables = {
+    return {
         "intervals": table(
             heads,
             (
@@ -138,7 +138,6 @@ def tables_of(record: dict[str, Any]) -> dict[str, str]:
         ),
         "origin": origins({DATASET: one}),
     }
-    return tables
 
 
 @app.command()

@@ -1,8 +1,8 @@
 """Train a small 3-D network on the hippocampus volumes: `python -m benchmarks.volume_network convert`, then `train`.
 
 ``convert`` reads the archive of NIfTI files, with nibabel, and writes one .npz file. ``train`` needs no nibabel. It
-writes the logits of the held-out and the test volumes, with scans and labels, to ``held_out.npz`` and ``test.npz`` in a
-folder, which `benchmarks.volume_intervals` reads. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
+writes the logits of the held-out and the test volumes, with scans and labels, to two .npz files in a folder, which
+`benchmarks.volume_intervals` reads. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
 """
 
 import gzip
@@ -43,24 +43,19 @@ class Volume:
     name: str
     scan: Array  # float16
     labels: Array  # uint8
-    spacing: tuple[float, ...]
+    spacing: tuple[float, float, float]
     logits: Array | None = None  # (D, H, W, K) in half precision
 
 
 def read_volumes(path: Path) -> list[Volume]:
     """Read the volumes of a file that :func:`write_volumes` wrote, sorted by name."""
     with np.load(path) as file:
-        names = sorted(key.removeprefix("scan ") for key in file.files if key.startswith("scan "))
-        return [
-            Volume(
-                name,
-                file[f"scan {name}"],
-                file[f"labels {name}"],
-                tuple(file[f"spacing {name}"].tolist()),
-                file[f"logits {name}"] if f"logits {name}" in file.files else None,
-            )
-            for name in names
-        ]
+        volumes = []
+        for name in sorted(key.removeprefix("scan ") for key in file.files if key.startswith("scan ")):
+            x, y, z = file[f"spacing {name}"].tolist()
+            logits = file[f"logits {name}"] if f"logits {name}" in file.files else None
+            volumes.append(Volume(name, file[f"scan {name}"], file[f"labels {name}"], (x, y, z), logits))
+        return volumes
 
 
 def write_volumes(path: Path, volumes: list[Volume]) -> None:
@@ -210,8 +205,8 @@ def convert(
         scan, labels = found["imagesTr", name], np.asarray(found["labelsTr", name].dataobj)
         values = scan.get_fdata()
         values = np.clip((values - values.mean()) / values.std(), -CONTRAST, CONTRAST)
-        spacing = tuple(map(float, scan.header.get_zooms()[:3]))
-        volumes.append(Volume(name, values.astype(np.float16), labels.astype(np.uint8), spacing))
+        x, y, z = map(float, scan.header.get_zooms()[:3])
+        volumes.append(Volume(name, values.astype(np.float16), labels.astype(np.uint8), (x, y, z)))
     write_volumes(out, volumes)
     typer.echo(f"{len(volumes)} volumes, {out.stat().st_size / 2**20:.1f} MiB in {out}")
 
