@@ -85,7 +85,9 @@ def test_rounding_of_the_affine_is_allowed(tmp_path: Path) -> None:
 
 
 def bad_affine(folder: Path) -> tuple[Path, Path]:
-    return scan_of(folder), logits_of(folder, affine=AFFINE + np.eye(4)[:, [3]] @ np.eye(4)[[0]] * 0.1)
+    moved = AFFINE.copy()
+    moved[0, 3] += 0.1  # mm
+    return scan_of(folder), logits_of(folder, affine=moved)
 
 
 def bad_shape(folder: Path) -> tuple[Path, Path]:
@@ -210,7 +212,8 @@ def test_bad_input_is_one_sentence(
         main()
     error = capsys.readouterr().err
     assert end.value.code == 2
-    assert BAD[make] in error and error.count("\n") == 1 and "Traceback" not in error
+    assert BAD[make] in error
+    assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 

@@ -110,7 +110,7 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
 
 def read_spacing(spacing: Any) -> tuple[float, float, float]:
     """Return the sides (dz, dy, dx) of a voxel; one number is the side of a cube."""
-    sides = np.asarray(spacing) if isinstance(spacing, int | float) else to_numpy(spacing, "spacing")
+    sides = np.asarray(spacing) if isinstance(spacing, str | int | float) else to_numpy(spacing, "spacing")
     if sides.shape not in ((), (3,)) or sides.dtype.kind not in "fiu" or not (np.isfinite(sides) & (sides > 0)).all():
         raise InputError(f"spacing is {spacing!r}, expected a number above 0, or three of them: (dz, dy, dx)")
     planes, rows, columns = np.broadcast_to(sides, 3).tolist()
