@@ -28,7 +28,7 @@ PARTS = [set(layer) for layer in LAYERS]
 PACKAGE = PARTS.index({""})
 HEAVY = (
     *("torch", "numba", "matplotlib", "scipy", "triton", "pandas", "PIL", "mlxtend", "safetensors", "sklearn"),
-    *("pooch", "requests", "urllib3", "fastapi", "uvicorn", "dask", "distributed", "zarr", "rasterio"),
+    *("pooch", "requests", "urllib3", "fastapi", "uvicorn", "dask", "distributed", "zarr", "rasterio", "nibabel"),
     *("xarray", "monai", "transformers", "skimage"),
 )
 MAX_LINES = 400

@@ -17,7 +17,7 @@ from locpmap.cli import app
 PAGE = Path(__file__).parents[1] / "docs/recipes.md"
 SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL))
 BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
-PACKAGES = ("torch", "sklearn", "transformers", "monai", "rasterio", "xarray", "pandas")
+PACKAGES = ("torch", "sklearn", "transformers", "monai", "rasterio", "nibabel", "xarray", "pandas")
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return session
 
 
-def test_there_are_nine_recipes() -> None:
-    assert len(SECTIONS) == 9
+def test_there_are_ten_recipes() -> None:
+    assert len(SECTIONS) == 10
 
 
 @pytest.mark.filterwarnings("default")  # warnings inside other packages are theirs
