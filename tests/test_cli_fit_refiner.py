@@ -14,6 +14,7 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.cli.fit_refiner import _read as read_example
+from locpmap.cli.refine_inputs import Content
 
 N, SIDE = 12, 24
 VOID = 255
@@ -131,7 +132,7 @@ def test_pixels_without_data_have_no_true_label(tmp_path: Path) -> None:
     truth, masked = np.arange(6, dtype=np.uint8).reshape(2, 3), np.zeros((2, 3), bool)
     masked[1, 2] = True
     Image.fromarray(truth).save(tmp_path / "a.png")
-    content = SimpleNamespace(image=None, scores=None, masked=masked)
+    content = Content(np.zeros(0), np.zeros(0), masked)
     pair: Any = SimpleNamespace(read=lambda: content)
-    *_, true = read_example(pair, tmp_path / "a.png", VOID)
+    _, _, true, _ = read_example(pair, tmp_path / "a.png", VOID)
     np.testing.assert_array_equal(true, np.where(masked, VOID, truth))

@@ -658,7 +658,7 @@ def test_own_factor_is_ignored_without_a_guided_mean() -> None:
 @pytest.mark.parametrize("method", ["measure", "refine"])
 def test_unknown_option_is_reported_by_the_method_that_was_called(method: str) -> None:
     quantity = ("area",) if method == "measure" else ()
-    expected = f"Refiner.{method} got the option 'names', expected layout, scores, stride or mask"
+    expected = f"Refiner.{method} got the option 'names', expected layout, scores, stride, spacing or mask"
     with pytest.raises(InputTypeError, match=expected) as caught:
         getattr(coupled(), method)(*scene(), *quantity, names=("a", "b", "c"))
     assert ("prepare(image, logits).measure" in str(caught.value)) == (method == "measure")

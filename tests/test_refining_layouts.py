@@ -122,10 +122,10 @@ def test_layout_of_the_image_does_not_depend_on_the_scores(
         assert f"{height}×{width} pixels" in sentence or "specify layout=" in sentence
     else:
         assert found.shape == case["size"]
-        h, w = found.scores.shape[1:3]
-        assert h <= found.height
-        assert w <= found.width
-        assert abs(h * found.width - w * found.height) <= max(case["size"])
+        (h, w), (height, width) = found.scores.shape[1:3], found.shape
+        assert h <= height
+        assert w <= width
+        assert abs(h * width - w * height) <= max(case["size"])
 
 
 def rotated(path: Path, height: int, width: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from locpmap.inference import LocPMAP
 from locpmap.inference.api import check_first_image
 from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
-from locpmap.measuring.quantities import NAMES, PerLabel, named_quantity
+from locpmap.measuring.quantities import NAMES, OF_VOLUMES, PerLabel, named_quantity
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -174,7 +174,7 @@ class Meter:
             n_labels = potentials.n_labels
             return cls(quantity, named_quantity(quantity, structure, n_labels), structure.shape, n_labels)
         if not callable(quantity):
-            names = ", ".join(map(repr, NAMES))
+            names = ", ".join(map(repr, NAMES + OF_VOLUMES))
             raise InputTypeError(f"quantity is {quantity!r}, expected {names}, or a callable that takes a label map")
         return cls(quantity_name(quantity), quantity, structure.shape)
 

@@ -17,15 +17,16 @@ from locpmap.graphs import Box, Graph, Grid, Volume, ends_of
 
 PerLabel = Callable[[Array], Any]  # function of one label map
 
-NAMES = ("area", "presence", "components", "perimeter", "volume", "surface")
+NAMES = ("area", "presence", "components", "perimeter")
+OF_VOLUMES = ("volume", "surface")
 N_POINTS = 20_000  # on a sphere, for the weights of directions
 
 
 def named_quantity(quantity: str, structure: Box | Graph, n_labels: int) -> PerLabel:
     """Return the quantity with the given name as a function of a label map; raise for an unknown name."""
-    if one_of("quantity", quantity, NAMES) == "area":
+    if one_of("quantity", quantity, NAMES + OF_VOLUMES) == "area":
         return partial(area, n_labels=n_labels)
-    if quantity in ("volume", "surface"):
+    if quantity in OF_VOLUMES:
         if not isinstance(structure, Volume):
             raise InputError(
                 f"quantity is {quantity!r}, which needs a volume (D, H, W), expected 'area' or 'perimeter'"

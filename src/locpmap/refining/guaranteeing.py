@@ -18,7 +18,7 @@ from locpmap.inference import LocPMAP
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import measure
 from locpmap.measuring.api import Meter, quantity_name
-from locpmap.measuring.quantities import NAMES
+from locpmap.measuring.quantities import NAMES, OF_VOLUMES
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.weights import Adjustment, Weights
@@ -53,7 +53,8 @@ def calibrated(
     if len(set(names)) < len(names):
         raise InputError(f"quantities has the names {', '.join(names)}, expected different ones")
     for name, quantity in zip(names, quantities, strict=True):
-        if callable(quantity) and (name in NAMES or not name.isidentifier() or not hasattr(quantity, "__name__")):
+        own = hasattr(quantity, "__name__") and name.isidentifier() and name not in NAMES + OF_VOLUMES
+        if callable(quantity) and not own:
             raise InputError(f"quantities has a function called {name!r}, expected one with a name of its own")
     found: list[Measured] = []
     with ThreadPoolExecutor(available_threads()) as pool:
