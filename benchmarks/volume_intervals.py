@@ -24,6 +24,7 @@ from benchmarks.volume_network import Volume, read_volumes
 from locpmap.learning.proper_scores import crps
 from locpmap.measuring.quantities import named_quantity
 from locpmap.refining.map_scores import covered
+from locpmap.refining.model_file import VOLUMES
 from locpmap.refining.scoring import METRICS, difference, score, softmax
 from locpmap.refining.weights import Weights
 
@@ -47,7 +48,7 @@ def scored(one: Volume, fitted: Weights, seed: int) -> dict[str, Any]:
         result = lp.infer(potentials, lp.LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True), seed=seed)
         found["values"][kind] = {name: lp.measure(result, name).values for name in QUANTITIES}
         found["pixels"][kind] = score(softmax(z), truth)
-    for kind, refiner in {BUNDLED: lp.Refiner.load(), FITTED: lp.Refiner(fitted)}.items():
+    for kind, refiner in {BUNDLED: lp.Refiner.load(), FITTED: lp.Refiner(fitted, {VOLUMES: True})}.items():
         decoder = lp.LocPMAP(N_SAMPLES, start="perturbed", keep_samples=True)
         result = refiner.refine(one.scan.astype(np.float32), logits, decoder=decoder, seed=seed, **reading)
         found["values"][kind] = {name: lp.measure(result, name).values for name in QUANTITIES}

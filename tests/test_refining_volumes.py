@@ -241,6 +241,19 @@ def test_volumes_have_guaranteed_intervals(fitted: tuple[lp.Refiner, list[Any]])
     assert ((low <= true) & (true <= high)).sum() >= 2
 
 
+def test_presence_that_was_learned_from_areas_is_left_out(tmp_path: Path) -> None:
+    volumes = [ball((6, 10, 10), 4, seed=n) for n in range(9)]
+    scans, logits, labels = (list(each) for each in zip(*volumes, strict=True))
+    bundled = lp.Refiner.load()
+    assert bundled.prepare(None, logits[0][0], layout="hwk").fields.presence is not None
+    assert bundled.prepare(None, logits[0], layout="dhwk", spacing=SPACING).fields.presence is None
+    calibrated = bundled.guaranteed(scans, logits, labels, ["volume"], spacing=SPACING)
+    calibrated.save(tmp_path / "refiner.safetensors")
+    loaded = lp.Refiner.load(tmp_path / "refiner.safetensors")
+    low, high = loaded.measure(scans[0], logits[0], "volume", spacing=SPACING).interval(0.9, guarantee=loaded)
+    assert (low <= high).all()
+
+
 def test_spacings_of_a_fit_are_one_or_as_many_as_volumes() -> None:
     volumes = [ball((6, 10, 10), 4, seed=n) for n in range(3)]
     scans, logits, labels = (list(each) for each in zip(*volumes, strict=True))

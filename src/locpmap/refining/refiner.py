@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
@@ -14,14 +15,7 @@ from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import Example, gather
-from locpmap.refining.guaranteeing import (
-    Quantity,
-    calibrated,
-    digest,
-    refuse_known,
-    set_aside,
-    warn_of_tiles,
-)
+from locpmap.refining.guaranteeing import Quantity, calibrated, digest, refuse_known, set_aside, warn_of_tiles
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import VOLUMES, bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
@@ -220,8 +214,7 @@ class Refiner:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)
         details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
         details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict()}
-        if spacing is not None:
-            details |= {VOLUMES: True}
+        details |= {} if spacing is None else {VOLUMES: True}
         fitted = cls(weights, details, report)
         return fitted._calibrated(images, reserved, None, seed, progress) if reserved else fitted
 
@@ -283,7 +276,14 @@ class Refiner:
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
         seed = whole_number("seed", seed, 0, 2**63)
-        return self._calibrated(images, examples, quantities, seed, progress)
+        return self._for(spacing)._calibrated(images, examples, quantities, seed, progress)
+
+    def _for(self, spacing: Any) -> Self:
+        """Return the refiner for volumes, without presence if that was learned from areas of labels in images."""
+        if spacing is None or VOLUMES in self.details:
+            return self
+        weights, details = replace(self.weights, presence=0.0), {**self.details, VOLUMES: True}
+        return type(self)(weights, details, self.report, self.adjustment)
 
     def _calibrated(self, images: Any, examples: list[Example], quantities: Any, seed: int, progress: Any) -> Self:
         refuse_known(examples, self.details.get("fitted_on", ()))
@@ -327,7 +327,7 @@ class Refiner:
         if spacing is None and VOLUMES in self.details:
             raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
         given = read(image, logits, layout, scores, spacing)
-        return Prepared.of(given, self.weights, self.adjustment, mask=mask, stride=stride)
+        return Prepared.of(given, self._for(spacing).weights, self.adjustment, mask=mask, stride=stride)
 
     def measure(
         self,
