@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 network = pytest.importorskip("benchmarks.volume_network")
 
 
-def balls(n: int) -> list[network.Volume]:
+def balls(n: int) -> list[Any]:
     """Return scans of a bright ball with a brighter half, of different sizes."""
     rng, found = np.random.default_rng(0), []
     for k in range(n):

@@ -252,8 +252,8 @@ def test_help_lists_refine_first_and_whole_summaries(
 
 def test_choices_are_shown_in_help(capsys: pytest.CaptureFixture[str]) -> None:
     choices: dict[str, dict[str, tuple[str, ...]]] = {
-        "refine": {"layout": LAYOUTS, "scores": SCORES, "device": DEVICES, "decide": MEASURES},
-        "fit-refiner": {"layout": LAYOUTS, "scores": SCORES},
+        "refine": {"layout": LAYOUTS[2], "scores": SCORES, "device": DEVICES, "decide": MEASURES},
+        "fit-refiner": {"layout": LAYOUTS[2], "scores": SCORES},
         "infer": {"backend": ("auto", *BACKENDS, ON_GPU), "device": DEVICES, "write": ("mar", "mpe")},
         "fit": {"device": DEVICES, "objective": OBJECTIVES, "connectivity": ("4", "8")},
     }

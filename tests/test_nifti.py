@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from locpmap.errors import InputError
 from locpmap.formats.nifti import read_labels, read_logits, read_scan, write_nifti
@@ -204,14 +205,8 @@ BAD = {
 def test_bad_input_is_one_sentence(
     tmp_path: Path, make: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from locpmap.cli import main
-
-    scan, logits = make(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["locpmap", "refine", str(scan), str(logits), "-o", str(tmp_path / "out")])
-    with pytest.raises(SystemExit) as end:
-        main()
-    error = capsys.readouterr().err
-    assert end.value.code == 2
+    code, error = run(capsys, monkeypatch, "refine", *make(tmp_path), "-o", tmp_path / "out")
+    assert code == 2
     assert BAD[make] in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -245,13 +240,16 @@ def test_labels_are_whole_numbers(tmp_path: Path) -> None:
         read_labels(save(tmp_path / "labels.nii", np.full(SHAPE, 0.5, np.float32)), scan, "scan")
 
 
-def test_refine_writes_what_lp_refine_returns(tmp_path: Path) -> None:
+def test_refine_writes_what_lp_refine_returns(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     import locpmap as lp
 
     scan, logits = scan_of(tmp_path), logits_of(tmp_path)
     keep = ["--keep", "labels,overlay,probability,entropy", "--samples", "1", "--json"]
-    command = [sys.executable, "-m", "locpmap", "refine", scan, logits, "-o", tmp_path / "out", *keep]
-    record = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["inputs"][0]
+    code, text = run(capsys, monkeypatch, "refine", scan, logits, "-o", tmp_path / "out", *keep)
+    assert code == 0, text
+    record = json.loads(text)["inputs"][0]
     assert record["name"] == "scan"
     files = ["labels.nii.gz", "overlay.png", "probability.nii.gz", "entropy.nii.gz", "sample-000.nii.gz", "json"]
     assert record["files"] == [f"scan.{ending}" for ending in files]
@@ -270,8 +268,56 @@ def test_refine_writes_what_lp_refine_returns(tmp_path: Path) -> None:
     assert low < record["labels"][0]["volume"] < high
 
 
-def test_a_table_of_volumes(tmp_path: Path) -> None:
-    scan, logits = scan_of(tmp_path), logits_of(tmp_path)
-    command = [sys.executable, "-m", "locpmap", "refine", scan, logits, "-o", tmp_path / "out", "--n-samples", "20"]
-    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "voxels  volume in mm³" in table
+def test_a_table_of_volumes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = scan_of(tmp_path), logits_of(tmp_path)
+    code, table = run(capsys, monkeypatch, "refine", *files, "-o", tmp_path / "out", "--n-samples", 20)
+    assert (code, "voxels  volume in mm³" in table) == (0, True)
+
+
+def blob(folder: Path, n: int) -> None:
+    """Write a scan of a bright cube, blurred logits and labels to folders."""
+    rng = np.random.default_rng(n)
+    labels = np.zeros((8, 9, 10), np.uint8)
+    z, y, x = rng.integers(1, 4, 3)
+    labels[z : z + 4, y : y + 5, x : x + 5] = 1
+    blurred = ndimage.gaussian_filter(np.eye(2)[labels], (1, 1, 1, 0))
+    files = {"scans": 90.0 * labels + rng.normal(size=labels.shape), "logits": 8 * blurred, "masks": labels}
+    for name, values in files.items():
+        (folder / name).mkdir(exist_ok=True)
+        save(folder / name / f"case{n}.nii.gz", values)
+
+
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> tuple[int, str]:
+    from locpmap.cli import main
+
+    monkeypatch.setattr(sys, "argv", ["locpmap", *map(str, words)])
+    with pytest.raises(SystemExit) as end:
+        main()
+    printed = capsys.readouterr()
+    return int(end.value.code or 0), printed.out + printed.err
+
+
+def test_folders_of_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(6):
+        blob(tmp_path, n)
+    folders = tmp_path / "scans", tmp_path / "logits"
+    model, out = tmp_path / "mine.safetensors", tmp_path / "out"
+    code, text = run(capsys, monkeypatch, "fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model)
+    assert code == 0, text
+    words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "0.01")
+    code, text = run(capsys, monkeypatch, *words)
+    assert code == 0, text
+    labels = np.asarray(nibabel.load(out / "case3.labels.nii.gz").dataobj)
+    known = labels != 255  # the others are left out
+    assert 0.2 < known.mean() < 1
+    truth = np.asarray(nibabel.load(tmp_path / "masks/case3.nii.gz").dataobj)
+    np.testing.assert_array_equal(labels[known], truth[known])
+    code, text = run(capsys, monkeypatch, "refine", *folders, "-o", tmp_path / "other", "--tiff")
+    assert (code, "expected none for NIfTI files" in text) == (2, True)
+    code, text = run(capsys, monkeypatch, "refine", *folders, "-o", tmp_path / "other", "--layout", "khw")
+    assert (code, "expected auto for NIfTI files" in text) == (2, True)
+    (tmp_path / "masks/case5.nii.gz").unlink()
+    code, text = run(capsys, monkeypatch, "fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model)
+    assert (code, "expected case5.nii or case5.nii.gz there" in text) == (2, True)

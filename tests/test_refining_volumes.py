@@ -136,6 +136,7 @@ def test_edges_are_weighted_by_contrast_and_spacing() -> None:
     weights = replace(plain().weights, own=1.0, guided=0.0, adaptation=0.0, pairwise=[[[0.5, 2.0], [1.5, 4.0]]] * 3)
     potentials = lp.Refiner(weights).prepare(scan, logits, spacing=SPACING).potentials
     found = potentials.pairwise.weights
+    assert found is not None
     for axis, edges in zip((2, 1, 0), found, strict=True):
         squares = np.diff(scan, axis=axis) ** 2
         alike = np.exp(-squares / (2 * squares.mean()))

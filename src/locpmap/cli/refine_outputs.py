@@ -174,16 +174,15 @@ class Outputs:
         from locpmap.formats.pictures import write_label_map
         from locpmap.formats.rasters import write_numbers
 
-        place = content.place
-        if content.scan is not None:
-            write_nifti(self.path(f"{name}.nii.gz"), labels.astype(np.min_scalar_type(n_labels - 1)), content.scan)
-            return
-        kind = np.uint8 if n_labels < 256 else np.uint16
+        kind, place = np.uint8 if n_labels < 256 else np.uint16, content.place
         masked, void = labels < 0, int(np.iinfo(kind).max)
+        numbers = np.where(masked, void, labels).astype(kind)
+        if content.scan is not None:
+            write_nifti(self.path(f"{name}.nii.gz"), numbers, content.scan)
+            return
         # Masked pixels are written as 255, or as 65535 in 16 bits, so the palette must have that entry.
         write_label_map(self.path(f"{name}.png"), labels, void + 1 if masked.any() else n_labels)
         if self.tiff or place is not None:
-            numbers = np.where(masked, void, labels).astype(kind)
             write_numbers(self.path(f"{name}.tif"), numbers, f"labels: {void} is no data", place, void)
 
     def _write_tiff(self, result: Result, n_labels: int, place: Place | None) -> None:
