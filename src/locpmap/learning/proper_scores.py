@@ -108,8 +108,8 @@ class Truth:
         """Return the scores of samples (M, ..), and how often true values lie outside the range of samples.
 
         The scores are CRPS of areas and perimeters, and the energy score. `outside` computes the frequencies, for
-        uncertain areas and for perimeters of labels that occur. Windows larger than the map have NaN. Cost:
-        O(M · H · W) for each score.
+        uncertain areas and for perimeters of labels that occur. Windows larger than the map and surfaces of volumes
+        have NaN. Cost: O(M · H · W) for each score.
         """
         maps = self.inside(samples)
         score, beyond = (dict.fromkeys([*map(name_of, WINDOWS), PERIMETER], np.nan) for _ in range(2))
@@ -119,9 +119,10 @@ class Truth:
                 mean = (values.sum(axis=0) + true) / (len(values) + 1)  # does not distinguish the true value
                 score[name_of(window)] = float(crps(values, true).mean())
                 beyond[name_of(window)] = outside(values, true, (mean > UNCERTAIN[0]) & (mean < UNCERTAIN[1]))
-        values, true = np.stack([self.perimeter(sample) for sample in samples]), self.perimeter(self.map)
-        score[PERIMETER] = float(crps(values, true).mean())
-        beyond[PERIMETER] = outside(values, true, values.sum(axis=0) + true > 0)
+        if self.map.ndim == 2:  # samples of volumes would become too different, for the sake of their roughness
+            values, true = np.stack([self.perimeter(sample) for sample in samples]), self.perimeter(self.map)
+            score[PERIMETER] = float(crps(values, true).mean())
+            beyond[PERIMETER] = outside(values, true, values.sum(axis=0) + true > 0)
         return score | {ENERGY: energy_score(maps, self.labels, self.n_labels)}, beyond
 
     def perimeter(self, labels: Array) -> Array:
