@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,38 @@ def test_pipeline_with_the_real_monai_keeps_metadata(tmp_path: Path) -> None:
         np.testing.assert_allclose(saved.affine[:2], affine[:2], atol=1e-6)  # MONAI keeps two dimensions of a 2-D file
 
 
+@pytest.mark.parametrize("kind", ["array", "tensor", "file"])
+def test_volumes_have_the_values_of_refine(kind: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    planes, rows, columns = np.ogrid[:16, :18, :12]
+    ball = (planes - 8) ** 2 + (rows - 8) ** 2 + (columns - 8) ** 2 < 30
+    scan = (ball + 0.1 * rng.normal(size=ball.shape)).astype(np.float32)
+    logits = np.stack([2 - 4 * scan, 4 * scan - 2]) + 0.5 * rng.normal(size=(2, *ball.shape)).astype(np.float32)
+    spacing: Any = {"array": 1.0, "tensor": (2.0, 1.0, 0.5), "file": (0.8, 1.2, 3.0)}[kind]
+    weights = lp.Refiner.load().weights
+    none = {name: np.zeros_like(getattr(weights, name)) for name in ("sizes", "shared", "presence")}
+    refiner = lp.Refiner(replace(weights, **none))  # without error fields
+    transform: Any = Refined("pred", model=refiner, spacing=spacing if kind == "tensor" else None)
+    data: dict[str, Any] = {"pred": logits, "image": scan[None]}
+    if kind == "tensor":
+        data = {key: torch.from_numpy(value) for key, value in data.items()}
+    if kind == "file":
+        nibabel, monai = pytest.importorskip("nibabel"), pytest.importorskip("monai")
+        affine = np.diag([*spacing, 1.0])
+        nibabel.save(nibabel.Nifti1Image(scan, affine), tmp_path / "scan.nii.gz")
+        data["image"] = tmp_path / "scan.nii.gz"
+        load = monai.transforms.LoadImaged("image", ensure_channel_first=True)
+        transform = monai.transforms.Compose([load, transform])
+    found = transform(data)
+    expected = lp.refine(scan, np.moveaxis(logits, 0, -1), refiner, spacing=spacing)
+    np.testing.assert_array_equal(np.asarray(found["pred"])[0], expected.labels)
+    np.testing.assert_allclose(
+        np.moveaxis(np.asarray(found["pred_probability"]), 0, -1), expected.probability, atol=1e-6
+    )
+    if kind == "file":
+        np.testing.assert_allclose(found["pred_entropy"].affine, affine)
+
+
 def test_metadata_of_the_image_come_first() -> None:
     data = pytest.importorskip("monai.data")
     logits = data.MetaTensor(torch.randn(2, H, W), affine=torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0])))
@@ -100,9 +133,14 @@ def test_metadata_of_the_image_come_first() -> None:
     [
         ({"pred": np.zeros((2, H, W))}, r"data has no key 'image', expected it among \['pred'\]"),
         ({"image": np.zeros((1, H, W))}, "data has no key 'pred'"),
-        ({"image": np.zeros((1, 4, H, W)), "pred": np.zeros((2, 4, H, W))}, "'pred' has .*, expected one 2-D example"),
-        ({"image": np.zeros((H, W)), "pred": np.zeros((2, H, W))}, "'image' has shape .*, expected one 2-D example"),
-        ({"image": "a.png", "pred": np.zeros((2, H, W))}, r"'image' has shape \(\), expected one 2-D example"),
+        ({"image": np.zeros((1, H, W)), "pred": np.zeros((2, 4, H, W))}, "logits has shape .* and the image has"),
+        ({"image": np.zeros((1, 4, H, W)), "pred": np.zeros((2, H, W))}, "image has shape"),
+        (
+            {"image": np.zeros((1, 1, 4, H, W)), "pred": np.zeros((1, 2, 4, H, W))},
+            "'pred' has .*, expected one example",
+        ),
+        ({"image": np.zeros((H, W)), "pred": np.zeros((2, H, W))}, "'image' has shape .*, expected one example"),
+        ({"image": "a.png", "pred": np.zeros((2, H, W))}, r"'image' has shape \(\), expected one example"),
         ({"image": np.zeros((1, H, W)), "pred": np.zeros((1, H, W))}, "logits has one label"),
     ],
 )

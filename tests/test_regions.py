@@ -149,6 +149,17 @@ def test_refined_image() -> None:
     assert regions(tensors)["area_low"].tolist() == table["area_low"].tolist()
 
 
+def test_regions_of_volumes_use_their_spacing() -> None:
+    unary = np.zeros((6, 7, 8, 2))
+    unary[1:4, 2:5, 3:7, 1] = 8.0
+    unary[..., 0] += 4.0
+    result = lp.infer(lp.Potentials.volume(unary, 0.0, spacing=(2.0, 1.0, 0.5)), n_samples=20, keep_samples=True)
+    table = regions(result, ["area", "centroid"])
+    assert table["area"].tolist() == [36.0]  # 3 · 3 · 4 voxels of 1
+    assert (table["centroid-0"][0], table["centroid-2"][0]) == (4.0, 2.25)
+    assert table["area_low"][0] < 36 < table["area_high"][0] + 1
+
+
 ONE = result_of(box(LEFT), [box(LEFT)])
 BATCH = lp.infer(lp.Potentials.grid(np.zeros((2, 4, 5, 2)), 0.0), n_samples=2, keep_samples=True)
 GRAPH = lp.infer(lp.Potentials.graph(np.zeros((3, 2)), [[0, 1]], 0.0), n_samples=2, keep_samples=True)

@@ -17,15 +17,17 @@ class Refined:
     """Dictionary transform that refines a network's logits, for :class:`monai.transforms.Compose`.
 
     Each item ``key`` of ``keys`` is replaced by its refined labels (1, H, W). The items ``{key}_probability``, (K, H,
-    W), and ``{key}_entropy``, (1, H, W), are added. Like the transforms of MONAI, it takes one example with the
-    channels first, so apply it to the decollated batch.
+    W), and ``{key}_entropy``, (1, H, W), are added. Volumes have three axes of space. Like the transforms of MONAI, it
+    takes one example with the channels first, so apply it to the decollated batch.
 
     Args:
-        keys (str or sequence): Keys of logits or probabilities, (K, H, W).
-        image_key (str, default "image"): Key of the image, (C, H, W); None to refine without an image.
+        keys (str or sequence): Keys of logits or probabilities, (K, H, W) or (K, D, H, W).
+        image_key (str, default "image"): Key of the image, (C, H, W) or (C, D, H, W); None to refine without an image.
         model (Refiner, str or os.PathLike, default None): As in :func:`locpmap.refine`.
         scores (str, default "auto"): As in :func:`locpmap.refine`.
         stride (float, default None): As in :func:`locpmap.refine`.
+        spacing (float or tuple of float, default None): Sides of a voxel along the axes of volumes. The default is that
+            of the metadata, and 1 without them.
         decoder (str or Decoder, default None): As in :func:`locpmap.refine`; it must have probabilities.
         seed (int, default 0): Seed of the random generator.
 
@@ -52,12 +54,14 @@ class Refined:
         *,
         scores: str = "auto",
         stride: float | None = None,
+        spacing: Any = None,
         decoder: str | Decoder | None = None,
         seed: int = 0,
     ) -> None:
         self.keys: tuple[Hashable, ...] = tuple(keys) if isinstance(keys, list | tuple) else (keys,)
         self.image_key = image_key
         self.refiner = as_refiner(model)
+        self.spacing = spacing
         self.options: dict[str, Any] = {"scores": scores, "stride": stride, "decoder": decoder, "seed": seed}
 
     def __call__(self, data: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -72,15 +76,19 @@ class Refined:
         for key in self.keys:
             logits = data[key]
             for name, value in ((key, logits), (self.image_key, image)):
-                if value is not None and getattr(value, "ndim", None) != 3:
+                if value is not None and getattr(value, "ndim", None) not in (3, 4):
                     shape = tuple(np.shape(value))
-                    raise InputError(f"{name!r} has shape {shape}, expected one 2-D example with the channels first")
-            result = self.refiner.refine(_channels_last(_plain(image)), _plain(logits), layout="khw", **self.options)
+                    raise InputError(f"{name!r} has shape {shape}, expected one example with the channels first")
+            like = next((value for value in (image, logits) if hasattr(value, "copy_meta_from")), None)
+            space: dict[str, Any] = {"layout": "khw"}
+            if logits.ndim == 4:
+                sides = self.spacing if self.spacing is not None or like is None else like.pixdim
+                space = {"layout": "kdhw", "spacing": 1.0 if sides is None else sides}
+            result = self.refiner.refine(_channels_last(_plain(image)), _plain(logits), **space, **self.options)
             if result.probability is None:
                 raise InputError(f"decoder is {result.method}, which returns no probabilities, expected one that does")
             probability = namespace(result.probability).moveaxis(result.probability, -1, 0)
             new = {key: result.labels[None], f"{key}_probability": probability, f"{key}_entropy": result.entropy[None]}
-            like = next((value for value in (image, logits) if hasattr(value, "copy_meta_from")), None)
             found |= {name: _with_meta(value, like) for name, value in new.items()}
         return found
 

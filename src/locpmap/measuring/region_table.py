@@ -7,7 +7,7 @@ import numpy as np
 
 from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction, whole_number
-from locpmap.graphs import Grid
+from locpmap.graphs import Graph
 from locpmap.result import Result
 
 
@@ -22,8 +22,9 @@ def regions(
 ) -> dict[str, Array]:
     """Measure properties of connected regions of a label map, with intervals over samples.
 
-    A region is a connected component of ``result.labels``, with 4 neighbours. Its match in a sample is the component
-    with the same label that shares the most pixels with it. The region is present in the samples that have a match.
+    A region is a connected component of ``result.labels``, with 4 neighbours, or 6 in volumes. Its match in a sample is
+    the component with the same label that shares the most pixels with it. The region is present in the samples that
+    have a match.
 
     Args:
         result (Result): Labels of one image, with samples (``keep_samples=True``).
@@ -32,7 +33,7 @@ def regions(
         level (float, default 0.9): Fraction of the matches inside the intervals.
         background (int, default 0): Label whose pixels belong to no region. With None, all labels have regions.
         intensity_image (array, default None): Intensities (H, W) or (H, W, C), for properties such as "intensity_mean".
-        spacing (float or tuple, default None): Size of a pixel along each axis. The default is 1.
+        spacing (float or tuple, default None): Size of a pixel along each axis. The default is that of a volume, or 1.
 
     Returns:
         dict: Columns with one entry per region, for example for ``pandas.DataFrame``.
@@ -73,7 +74,8 @@ def regions(
         whole_number("background", background, 0)
     names = _checked(result, properties)
     labels, samples = to_numpy(result.labels, "labels"), to_numpy(result.samples, "samples")
-    options: dict[str, Any] = {"spacing": spacing}
+    sides = getattr(result.potentials.structure, "spacing", None) if spacing is None else spacing
+    options: dict[str, Any] = {"spacing": sides}
     if intensity_image is not None:
         pixels = options["intensity_image"] = to_numpy(intensity_image, "intensity_image")
         if pixels.shape[: labels.ndim] != labels.shape:
@@ -110,7 +112,7 @@ def _checked(result: object, properties: object) -> list[str]:
         raise InputTypeError(f"result is a {type(result).__name__}, expected a Result that holds samples")
     if result.samples is None:
         raise InputError(f"result is of {result.method} without samples, expected one with keep_samples=True")
-    if result.potentials.batched or not isinstance(result.potentials.structure, Grid):
+    if result.potentials.batched or isinstance(result.potentials.structure, Graph):
         came = "a batch" if result.potentials.batched else "a graph"
         raise InputError(f"result is that of {came}, expected one image")
     if isinstance(properties, str) or not isinstance(properties, Sequence):
