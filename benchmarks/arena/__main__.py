@@ -23,6 +23,7 @@ from benchmarks.arena.cells import CELLS, Cell
 from benchmarks.arena.methods import FITTED, FITTED_DECIDED, GUIDED, METHODS, RANKSEG, TUNED, USUAL
 from benchmarks.arena.page import PAGE, RECORD, entry_of, write_page
 from benchmarks.report import write_record
+from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import write_refiner
 
 NEEDS = {USUAL: "pydensecrf", TUNED: "pydensecrf", GUIDED: "cv2", RANKSEG: "rankseg"}
@@ -63,7 +64,7 @@ def learn(data: Data, networks: Networks, work: Work, processes: Processes = 2, 
                 "locpmap": machine.git_version(),
             }
             name = "all" if without is None else f"without-{without}"
-            write_refiner(folder / f"{name}.safetensors", one.result(), details, None)
+            write_refiner(folder / f"{name}.safetensors", one.result(), details, AS_LEARNED, None)
 
 
 @app.command()
