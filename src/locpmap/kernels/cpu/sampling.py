@@ -85,7 +85,7 @@ class Sampling(Dispatch):
             return self._general(operation, model, span, (flat, plan, *_how(climb)), climb.first_image)
         if climb.lazy and takes_volume(model):
             quantum = LANES if span.n_samples >= LANES * self.threads.n_threads else 1
-            return self.draw_by(lambda part: self._volume(model, climb, part), span, quantum)
+            return self._divided_by(lambda part: self._volume(model, climb, part), span, quantum)
         if climb.lazy and n_labels > 2:
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
         if climb.lazy and takes_bits(model):
@@ -119,8 +119,12 @@ class Sampling(Dispatch):
         given = (model.flat, perturbation, (plan.order, outward(model.structure, None)), limits)
         return self._general("perturb_and_max_product", model, span, given, first_image)
 
-    def draw_by(self, work: Work, span: Span, quantum: int = QUANTUM) -> HostDrawn:
-        """Draw with a function of parts of a span; threads divide the images or, if these are too few, the samples."""
+    def draw_by(self, work: Work, span: Span) -> HostDrawn:
+        """Draw with a function of parts of a span."""
+        return self._divided_by(work, span, QUANTUM)
+
+    def _divided_by(self, work: Work, span: Span, quantum: int) -> HostDrawn:
+        """Draw in threads, which divide the images or, if these are too few, the samples in multiples of ``quantum``."""
         lo, hi, first, count = span
         n_threads = self.threads.n_threads
         if hi - lo >= n_threads or count <= quantum:

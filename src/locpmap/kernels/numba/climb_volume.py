@@ -201,7 +201,7 @@ def visit_row(climb, n, y, lane0, lanes, state, scratch, z, r, parity):
             label = np.int64(a)
             if two:
                 ahead, limit = np.float64(groups[1, lane % GROUP]) - groups[0, lane % GROUP], threshold[slot, lane]
-                label = 1 if ahead > limit else 0 if ahead < limit else np.int64(own)
+                label = np.int64(1 if ahead > limit else 0 if ahead < limit else own)
             elif few:
                 held = groups[a, lane % GROUP]
                 for k in range(len(groups)):
