@@ -124,7 +124,7 @@ class Sampling(Dispatch):
         return self._divided_by(work, span, QUANTUM)
 
     def _divided_by(self, work: Work, span: Span, quantum: int) -> HostDrawn:
-        """Draw in threads, which divide the images or, if these are too few, the samples in multiples of ``quantum``."""
+        """Draw in threads, which divide the images or, if these are too few, multiples of ``quantum`` samples."""
         lo, hi, first, count = span
         n_threads = self.threads.n_threads
         if hi - lo >= n_threads or count <= quantum:
