@@ -137,6 +137,11 @@ class LocPMAP(TallySampler):
             tally.view_of = lambda span: problem.view.with_unary(add(span))
         return tally
 
+    def runs_on_gpu(self, potentials: Potentials) -> bool:
+        lazy = potentials.n_labels > 2 and self._noise(potentials) == "lazy"
+        only_on_cpu = potentials.view.volume is not None and (lazy or self.fields is not None)
+        return self.on_gpu and not only_on_cpu
+
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
