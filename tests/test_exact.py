@@ -6,6 +6,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.oracles.chains import Tree, forward_backward, viterbi
 from tests.oracles.enumeration import Enumeration
 from tests.oracles.ising import kaufman_log_partition, torus_model
@@ -157,11 +159,60 @@ def test_memory_limit_does_not_change_results(monkeypatch: pytest.MonkeyPatch, n
     model = random_model("grid", n_sites=48, n_labels=2, seed=10)
     expected = lp.infer(potentials(model), Exact())
     monkeypatch.setattr(elimination, "CACHED_ENTRIES", n_stored)
-    assert len(elimination._segments([64] * 48, 1)) > (1 if n_stored < 3000 else 0)
+    assert (len(elimination._parts(range(48), [64] * 48, n_stored)) > 1) == (n_stored < 3000)
     result = lp.infer(potentials(model), Exact())
     assert result.log_partition == expected.log_partition
     np.testing.assert_array_equal(result.probability, expected.probability)
     np.testing.assert_array_equal(result.labels, expected.labels)
+
+
+@given(
+    sizes=st.lists(st.integers(1, 1000), min_size=1, max_size=40),
+    first=st.integers(0, 5),
+    capacity=st.integers(1, 5000),
+)
+def test_parts_cover_a_segment(sizes: list[int], first: int, capacity: int) -> None:
+    segment = range(first, first + len(sizes))
+    parts = elimination._parts(segment, [0] * first + sizes, capacity)
+    assert [t for part in parts for t in part] == list(segment)
+    assert all(len(part) for part in parts)
+    assert len(parts) <= elimination.PARTS
+    if sum(sizes) > capacity and len(sizes) > 1:
+        assert len(parts) > 1  # so the recursion ends
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_sums_of_exponentials_equal_sums_of_logarithms(monkeypatch: pytest.MonkeyPatch, structure: str) -> None:
+    model = random_model(structure, n_sites=9, n_labels=3, coupling=2.0, seed=12)
+    linear = lp.infer(potentials(model), Exact())
+    monkeypatch.setattr("locpmap.inference.exact.LOG_RANGE", -1.0)
+    logarithms = lp.infer(potentials(model), Exact())
+    assert linear.log_partition == pytest.approx(logarithms.log_partition, rel=1e-13)
+    np.testing.assert_allclose(linear.probability, logarithms.probability, atol=1e-13)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_range_of_tables_is_bounded(structure: str) -> None:
+    """No entry of a table is further below the maximum than the bound says."""
+    model = random_model(structure, n_sites=8, n_labels=3, coupling=20.0, seed=13)
+    pot = potentials(model)
+    plan = plan_elimination(pot.structure, [3] * 8, 2**24)
+    tables = elimination.Tables(pot.model, np.array([0]), np.ones((8, 3), bool), plan)
+    largest = 0.0
+    for t, incoming in elimination.forward_backward(tables, elimination.LOG_SUM, np.zeros(1)):
+        if incoming is not None:
+            table = tables.table(t, incoming, elimination.LOG_SUM)
+            largest = max(largest, float(table.max() - table.min()))
+    assert largest <= float(tables.log_range[0]) + 1e-9
+
+
+def test_images_of_large_and_small_range_in_a_batch() -> None:
+    grids = [random_grid(3, 3, 2, coupling=coupling, seed=14) for coupling in (1.0, 2000.0, 1.0)]
+    unary, horizontal, vertical = (np.stack(part) for part in zip(*grids, strict=True))
+    batch = lp.infer(lp.Potentials.grid(unary, (horizontal, vertical)), Exact())
+    for n, grid in enumerate(grids):
+        assert batch.log_partition[n] == pytest.approx(TransferMatrix(*grid).log_partition, abs=1e-9)
+        np.testing.assert_allclose(batch.probability[n], TransferMatrix(*grid).marginals, atol=1e-10)
 
 
 def test_batch_equals_single_images() -> None:

@@ -8,12 +8,14 @@ tried:
 - *smallest table first*, fast, and optimal on trees and chains;
 - *least fill first*, good on irregular graphs.
 
-Sites with one allowed label are constants and not part of an order.  Each other site is eliminated in the log domain,
-from a table over itself and its scope::
+Sites with one allowed label are constants and not part of an order.  Each other site is eliminated from a table over
+itself and its scope::
 
     table_t(y_t, scope) = unary_t + pairwise terms with the scope + messages of earlier eliminations
     sum:  message_t(scope) = log Σ_{y_t} exp table_t        p(y_t | scope) = exp(table_t - message_t)
     max:  message_t(scope) = max_{y_t} table_t
+
+Sums use exp table_t and exp message_t themselves, without logarithms, if no entry can underflow.
 
 B images with the same allowed labels are processed together, on the first axis of every array.
 """
@@ -22,7 +24,8 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,7 +41,9 @@ Neighbours = dict[int, set[int]]
 EASY = 2**18  # total entries up to which the first order found is accepted
 GREEDY_SITES = 100_000  # above this, greedy search takes too long
 FILL_SITES = 3_000  # above this, counting fill takes too long, and greedy search stops at the table limit
-CACHED_ENTRIES = 2**26  # table entries cached for the backward pass (512 MB); larger plans compute tables twice
+CACHED_ENTRIES = 2**26  # message entries cached for the backward pass (512 MB); more are computed several times
+PARTS = 8  # parts into which eliminations are divided if their messages are too many to cache
+LOG_RANGE = 600.0  # largest range of log-scores whose exponentials do not underflow in double precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +69,11 @@ class Plan:
     def sizes(self) -> list[int]:
         """Number of entries of each table."""
         return [int(np.prod(shape, dtype=np.float64)) for shape in self.shapes]
+
+    @cached_property
+    def message_sizes(self) -> list[int]:
+        """Number of entries of each message."""
+        return [size // shape[0] for size, shape in zip(self.sizes, self.shapes, strict=True)]
 
     @cached_property
     def children(self) -> list[list[int]]:
@@ -224,8 +234,40 @@ def _frontier_bits(order: list[int], edges: Array, bits: Array) -> float:
     return float(np.cumsum(change).max())
 
 
+class Algebra(NamedTuple):
+    """How terms are combined and a site is eliminated: sum or max, of scores or of their exponentials."""
+
+    enter: Callable[[Array], Array]  # from scores
+    join: np.ufunc
+    eliminate: Callable[[Array], Array]  # reduces axis 1
+    divide: np.ufunc  # inverse of join
+    log: Callable[[Array], Array]  # to scores
+
+
+def site_weights(table: Array) -> tuple[Array, Array]:
+    """Return exp(table - top) and the maximum ``top`` over the site, 0 for impossible scopes."""
+    top = table.max(axis=1, keepdims=True)
+    top[top == -np.inf] = 0.0
+    weight = np.subtract(table, top)
+    return np.exp(weight, out=weight), top[:, 0]
+
+
+def _log_sum(table: Array) -> Array:
+    weight, top = site_weights(table)
+    with np.errstate(divide="ignore"):
+        return top + np.log(weight.sum(axis=1))
+
+
+MAX = Algebra(np.asarray, np.add, lambda table: table.max(axis=1), np.subtract, np.asarray)
+LOG_SUM = MAX._replace(eliminate=_log_sum)
+SUM = Algebra(np.exp, np.multiply, lambda table: table.sum(axis=1), np.divide, np.log)
+
+
 class Tables:
-    """Terms of some images over their allowed labels, with the terms of single-label sites folded in."""
+    """Terms of some images over their allowed labels, with the terms of single-label sites folded in.
+
+    Every term is shifted to maximum 0.  ``constant`` (B,) is the sum of the shifts.
+    """
 
     def __init__(self, model: Model, images: Array, allowed: Array, plan: Plan) -> None:
         self.plan, self.n_images = plan, len(images)
@@ -246,107 +288,109 @@ class Tables:
             elif second is None:
                 self.unary[i] = self.unary[i] + table[:, :, 0]
             elif first < second:
-                self.pairs[first].append((j, table))
+                self.pairs[first].append((j, self._shifted(table)))
             else:
-                self.pairs[second].append((i, table.swapaxes(1, 2)))
-        for s, choice in enumerate(choices):
-            if len(choice) == 1:
-                self.constant += self.unary[s][:, 0]
+                self.pairs[second].append((i, self._shifted(table.swapaxes(1, 2))))
+        self.unary = [self._shifted(unary) for unary in self.unary]
+        # Axes of a table: the site, its neighbours, the rest.  Terms vary along the slow axes, messages along the fast.
+        near = [dict.fromkeys(other for other, _ in pairs) for pairs in self.pairs]
+        sites = zip(plan.order, near, plan.scopes, strict=True)
+        self.axes = [[site, *others, *(s for s in scope if s not in others)] for site, others, scope in sites]
+
+    def _shifted(self, term: Array) -> Array:
+        top = term.max(axis=tuple(range(1, term.ndim)), keepdims=True)
+        self.constant += top.reshape(-1)
         if np.isneginf(self.constant).any():
             raise InputError(IMPOSSIBLE)
+        return term - top
 
-    def table(self, t: int, messages: list[Array]) -> Array:
-        """Return the table from which site ``order[t]`` is eliminated, (B, its labels, labels of the scope ...)."""
-        site, scope = self.plan.order[t], self.plan.scopes[t]
-        axis = {other: k for k, other in enumerate((site, *scope), start=1)}
+    @cached_property
+    def log_range(self) -> Array:
+        """Upper bound (B,) on the difference of two entries of a table.
+
+        A message varies with a site of its scope at most as much as the pairwise terms between the site and eliminated
+        sites.
+        """
+        largest = np.zeros(self.n_images)
+        spans: list[dict[int, Array]] = []  # variation (B,) of each message with each site of its scope
+        for t, site in enumerate(self.plan.order):
+            terms = [item for child in self.plan.children[t] for item in spans[child].items()]
+            terms += [(other, -pair.min(axis=(1, 2))) for other, pair in self.pairs[t]]
+            largest = np.maximum(largest, sum((r for _, r in terms), -self.unary[site].min(axis=1)))
+            spans.append({})
+            for other, variation in terms:
+                if other != site:
+                    spans[t][other] = spans[t].get(other, 0.0) + variation
+        return largest
+
+    def table(self, t: int, messages: list[Array], algebra: Algebra) -> Array:
+        """Return the table from which site ``order[t]`` is eliminated, with axes (B, *axes[t])."""
+        axis = {site: k for k, site in enumerate(self.axes[t], start=1)}
 
         def spread(values: Array, sites: list[int]) -> Array:
+            order = sorted(range(len(sites)), key=lambda k: axis[sites[k]])
             shape = [self.n_images] + [1] * len(axis)
-            for other, size in zip(sites, values.shape[1:], strict=True):
-                shape[axis[other]] = size
-            return values.reshape(shape)
+            for k in order:
+                shape[axis[sites[k]]] = values.shape[1 + k]
+            return np.ascontiguousarray(values.transpose(0, *(1 + k for k in order))).reshape(shape)
 
+        site = self.axes[t][0]
         total = spread(self.unary[site], [site])
         for other, pair in self.pairs[t]:
             total = total + spread(pair, [site, other])
+        total = algebra.enter(total)
         for child, message in zip(self.plan.children[t], messages, strict=True):
-            *rest, last = self.plan.scopes[child]
-            total = total + spread(np.moveaxis(message, -1, 1), [last, *rest])
+            total = algebra.join(total, spread(message, self.axes[child][1:]))
         return total
 
 
-# Maps a table and its incoming messages to the outgoing message and data for the backward pass.
-Eliminate = Callable[[Array, list[Array]], tuple[Array, Any]]
+def forward_backward(tables: Tables, algebra: Algebra, constant: Array) -> Iterator[tuple[int, list[Array] | None]]:
+    """Eliminate all sites, yielding ``(t, None)``; then go back from last to first, yielding t and incoming messages.
 
-
-def sum_out(table: Array, messages: list[Array]) -> tuple[Array, Array]:
-    """Return log-sum-exp over the site, and p(site | scope), which is 0 for impossible scopes."""
-    top = table.max(axis=1, keepdims=True)
-    top[top == -np.inf] = 0.0
-    weight = np.subtract(table, top)
-    np.exp(weight, out=weight)
-    total = weight.sum(axis=1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        top += np.log(total)
-    total[total == 0] = 1.0
-    weight /= total
-    return top[:, 0], weight
-
-
-def max_out(table: Array, messages: list[Array]) -> tuple[Array, list[Array]]:
-    """Return the maximum over the site, and the incoming messages, from which the backward pass decodes."""
-    return table.max(axis=1), messages
-
-
-def forward_backward(tables: Tables, eliminate: Eliminate, constant: Array) -> Iterator[tuple[int, Any]]:
-    """Eliminate all sites, yielding ``(t, None)``; then go back from last to first, yielding ``(t, cached data)``.
-
-    To limit memory, eliminations are divided into segments.  The forward pass stores only messages that cross a border
-    of segments, and the backward pass repeats each segment.  Messages are shifted to maximum 0; the shifts are added to
-    ``constant`` (B,).
+    Messages are shifted to maximum 0; the shifts are added to ``constant`` (B,).
     """
     plan = tables.plan
-    segments = _segments(plan.sizes, tables.n_images)
-    waiting: dict[int, Array] = {}  # messages that no table has used yet
-    borders: list[dict[int, Array]] = []
 
-    def run(segment: range, waiting: dict[int, Array], constant: Array) -> Iterator[tuple[int, Any]]:
+    def run(segment: range, waiting: dict[int, Array], constant: Array) -> Iterator[tuple[int, list[Array]]]:
         for t in segment:
             incoming = [waiting.pop(child) for child in plan.children[t]]
-            message, entry = eliminate(tables.table(t, incoming), incoming)
-            top = message.reshape(len(message), -1).max(axis=1)
-            if np.isneginf(top).any():
+            message = algebra.eliminate(tables.table(t, incoming, algebra))
+            top = message.max(axis=tuple(range(1, message.ndim)), keepdims=True)
+            constant += algebra.log(top.reshape(-1))
+            if np.isneginf(constant).any():
                 raise InputError(IMPOSSIBLE)
-            constant += top
             if plan.scopes[t]:
-                waiting[t] = message - top.reshape(-1, *[1] * (message.ndim - 1))
-            yield t, entry
+                waiting[t] = algebra.divide(message, top, out=message)
+            yield t, incoming
 
-    for segment in segments:
-        borders.append(dict(waiting))
-        cached = []
-        for t, entry in run(segment, waiting, constant):
-            if segment is segments[-1]:
-                cached.append(entry)
-            yield t, None
-    for number in reversed(range(len(segments))):
-        segment = segments[number]
-        if segment is not segments[-1]:
-            cached = [entry for _, entry in run(segment, borders[number], np.zeros_like(constant))]
-        del borders[number]
-        for t in reversed(segment):
-            yield t, cached.pop()
+    def visit(
+        segment: range, waiting: dict[int, Array], constant: Array, first: bool
+    ) -> Iterator[tuple[int, list[Array] | None]]:
+        """Cache the messages of a segment, or only those that cross borders of its parts, which are then repeated."""
+        parts = _parts(segment, plan.message_sizes, CACHED_ENTRIES // tables.n_images)
+        borders, cached = [], []
+        for part in parts:
+            borders.append(dict(waiting))
+            for t, incoming in run(part, waiting, constant):
+                if len(parts) == 1:
+                    cached.append(incoming)
+                if first:
+                    yield t, None
+        if len(parts) == 1:
+            borders.clear()
+            for t in reversed(segment):
+                yield t, cached.pop()
+        else:
+            while parts:
+                yield from visit(parts.pop(), borders.pop(), np.zeros_like(constant), False)
+
+    yield from visit(range(len(plan.order)), {}, constant, True)
 
 
-def _segments(sizes: list[int], n_images: int) -> list[range]:
-    """Divide the eliminations so that the tables of a segment, and the messages at all borders, stay small."""
-    if not sizes:
-        return []
-    capacity = max(CACHED_ENTRIES, int((n_images * sum(sizes) * n_images * max(sizes)) ** 0.5))
-    borders, filled = [0], 0
-    for t, size in enumerate(sizes):
-        if filled and filled + n_images * size > capacity:
-            borders.append(t)
-            filled = 0
-        filled += n_images * size
-    return [range(a, b) for a, b in zip(borders, [*borders[1:], len(sizes)], strict=True)]
+def _parts(segment: range, sizes: list[int], capacity: int) -> list[range]:
+    """Divide a segment whose messages exceed the capacity into at most `PARTS` parts of similar size."""
+    entries = np.cumsum([float(sizes[t]) for t in segment])
+    n_parts = min(PARTS, len(segment), int(np.ceil(entries[-1] / capacity))) if len(segment) else 1
+    cuts = 1 + np.searchsorted(entries[:-1], np.arange(1, n_parts) * entries[-1] / n_parts) if n_parts > 1 else []
+    borders = [0, *np.unique(np.minimum(cuts, len(segment) - 1)).tolist(), len(segment)]
+    return [segment[a:b] for a, b in pairwise(borders)]
