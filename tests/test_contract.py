@@ -50,6 +50,7 @@ class Promise:
     exact_probability: Callable[[Kind], bool] = nowhere
     exact_log_partition: Callable[[Kind], bool] = nowhere
     bound: BoundKind | None = None
+    score_bound: bool = False
     may_reject: Callable[[Kind], bool] = nowhere
     probability: bool = True
     random: bool = False
@@ -62,14 +63,19 @@ PROMISES = {
     "locpmap": Promise(random=True, options=SAMPLES),
     "icm": Promise(probability=False, random=True, local=True),
     "icm_iter": Promise(random=True, options=SAMPLES),
-    "perturb_and_map": Promise(random=True, may_reject=lambda kind: not on_attractive_binary(kind), options=SAMPLES),
+    "perturb_and_map": Promise(
+        random=True,
+        bound=BoundKind.ESTIMATE,
+        may_reject=lambda kind: not on_attractive_binary(kind),
+        options=SAMPLES,
+    ),
     "perturb_and_max_product": Promise(random=True, options=SAMPLES),
     "lbp": Promise(exact_probability=on_trees, exact_log_partition=on_trees, bound=BoundKind.BETHE),
-    "max_product": Promise(best_labels=on_trees, probability=False),
+    "max_product": Promise(best_labels=on_trees, probability=False, options={"n_forests": 3}, score_bound=True),
     "mean_field": Promise(bound=BoundKind.LOWER),
     "gibbs": Promise(random=True, options=SAMPLES),
     "annealing": Promise(probability=False, random=True),
-    "trw": Promise(exact_probability=on_trees, exact_log_partition=on_trees, bound=BoundKind.UPPER),
+    "trw": Promise(exact_probability=on_trees, exact_log_partition=on_trees, bound=BoundKind.UPPER, score_bound=True),
     "graph_cut": Promise(
         best_labels=on_attractive_binary, probability=False, may_reject=lambda kind: kind[1] != "attractive"
     ),
@@ -133,6 +139,9 @@ def test_results_against_enumeration(name: str, kind: Kind) -> None:
             here = np.take_along_axis(pot.local_scores(result.labels), result.labels[:, None], axis=1)[:, 0]
             assert (pot.local_scores(result.labels).max(axis=1) <= here + 1e-9).all()
         slack = 1e-6 * (1 + abs(exact.log_partition))
+        if promise.score_bound:
+            assert result.bound >= exact.map_score - slack
+            assert result.bound <= exact.map_score + slack or not on_trees(kind)
         if promise.bound is BoundKind.LOWER:
             assert result.log_partition <= exact.log_partition + slack
         if promise.bound is BoundKind.UPPER:
@@ -181,12 +190,19 @@ def check_result(result: Result, pot: Potentials, name: str) -> None:
     assert result.seconds >= 0
     assert result.n_sweeps >= 0
     assert isinstance(result.n_samples, int)
-    assert result.log_partition_kind == promise.bound
+    kind = result.log_partition_kind
+    assert (BoundKind.ESTIMATE if kind is BoundKind.UPPER_ESTIMATE else kind) == promise.bound  # depends on the size
     assert (result.log_partition is None) == (promise.bound is None)
     if promise.bound is not None:
         assert np.shape(result.log_partition) == images
         assert images or isinstance(result.log_partition, float)
         assert np.isfinite(result.log_partition).all()
+    assert (result.log_partition_error is None) == (promise.bound is not BoundKind.ESTIMATE)
+    assert (result.bound is None) != promise.score_bound
+    for value in (result.log_partition_error, result.bound):
+        if value is not None:
+            assert np.shape(value) == images
+            assert np.isfinite(value).all()
     assert result.samples is None
     assert repr(result)
 
@@ -276,7 +292,8 @@ def test_without_edges_results_follow_the_unaries(name: str) -> None:
         if result.probability is not None:
             np.testing.assert_allclose(result.probability, weights / weights.sum(axis=1, keepdims=True), atol=1e-6)
     if result.log_partition is not None:
-        assert result.log_partition == pytest.approx(np.log(weights.sum(axis=1)).sum(), abs=1e-6)
+        error = 1e-6 if result.log_partition_error is None else 5 * result.log_partition_error
+        assert result.log_partition == pytest.approx(np.log(weights.sum(axis=1)).sum(), abs=error)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -285,7 +302,16 @@ def test_tensor_input_gives_tensor_output(name: str) -> None:
     unary, mask = np.random.default_rng(12).normal(size=(2, 3, 4, 2)), np.eye(3, 4, dtype=bool)
     result = decode(name, Potentials.grid(torch.from_numpy(unary), torch.tensor(0.5), mask=torch.from_numpy(mask)))
     plain = decode(name, Potentials.grid(unary, 0.5, mask=mask))
-    for value in ("labels", "probability", "variance", "entropy", "score", "log_partition"):
+    for value in (
+        "labels",
+        "probability",
+        "variance",
+        "entropy",
+        "score",
+        "log_partition",
+        "log_partition_error",
+        "bound",
+    ):
         found, expected = getattr(result, value), getattr(plain, value)
         assert (found is None) == (expected is None)
         if expected is not None:
@@ -308,6 +334,8 @@ def check_identical(a: Result, b: Result) -> None:
         assert a.probability.tobytes() == b.probability.tobytes()
     if a.log_partition is not None:
         np.testing.assert_array_equal(a.log_partition, b.log_partition)
+    if a.bound is not None:
+        np.testing.assert_array_equal(a.bound, b.bound)
     assert (a.status, a.n_sweeps, a.n_samples) == (b.status, b.n_sweeps, b.n_samples)
 
 

@@ -42,7 +42,8 @@ def on_tables(unary: np.ndarray, edges: np.ndarray, pairwise: Any) -> Potentials
 
 
 @pytest.mark.parametrize(
-    ("maximise", "reweighted", "damping"), [(False, False, 0.0), (False, True, 0.3), (True, False, 0.3)]
+    ("maximise", "reweighted", "damping"),
+    [(False, False, 0.0), (False, True, 0.3), (True, False, 0.3), (True, True, 0.3)],
 )
 @pytest.mark.parametrize("case", ODD)
 def test_pass_messages_and_its_readers(case: str, maximise: bool, reweighted: bool, damping: float) -> None:
@@ -57,7 +58,7 @@ def test_pass_messages_and_its_readers(case: str, maximise: bool, reweighted: bo
         np.testing.assert_array_equal(state.dirty, reference.dirty)
     for backend in BACKENDS:
         kernels = CpuKernels(backend)
-        if maximise:
+        if maximise and not reweighted:
             labels, terms = kernels.decode_messages(pot.view, reference), np.zeros((pot.n_images, pot.n_sites))
             kernels.sweep("score_terms", pot.model, labels, terms)
             got: tuple[np.ndarray, ...] = (labels, terms)
@@ -65,7 +66,7 @@ def test_pass_messages_and_its_readers(case: str, maximise: bool, reweighted: bo
         elif reweighted:
             orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
             reference.forests = orders, parents
-            got = (kernels.forest_log_partitions(pot.view, reference),)
+            got = (kernels.forest_log_partitions(pot.view, reference, maximise=maximise),)
         else:
             beliefs, _ = kernels.log_beliefs(pot.view, reference)
             got = (kernels.bethe_edges(pot.view, reference, beliefs),)

@@ -40,6 +40,8 @@ class BoundKind(StrEnum):
     LOWER = "lower bound"
     UPPER = "upper bound"
     BETHE = "Bethe approximation"
+    ESTIMATE = "estimate"
+    UPPER_ESTIMATE = "estimate of an upper bound"
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class Result:
         n_samples (int): Number of samples drawn; 0 for decoders that do not sample.
         noise (str or None): Noise scheme of decoders that perturb the scores, such as "lazy", "plain" or "none".
         log_partition (float, array or None): log Z, or an approximation of it; (N,) for a batch.
-        log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or the Bethe approximation.
+        log_partition_kind (BoundKind or None): Whether ``log_partition`` is exact, a bound, or an approximation.
+        log_partition_error (float, array or None): Standard error of a ``log_partition`` estimated from samples.
+        bound (float, array or None): Upper bound on the score of every labelling, from trw, and from max_product with
+            ``n_forests``.  If it equals ``score``, ``labels`` are optimal.
         samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
         r_hat (float, array or None): Of gibbs with several chains: the largest split R-hat over sites and labels, (N,)
             for a batch.  Near 1 if the chains agree; above 1.1, ``status`` is :attr:`Status.NOT_MIXED`.
@@ -111,6 +116,8 @@ class Result:
     noise: str | None = None
     log_partition: Any = None  # float or (N,)
     log_partition_kind: BoundKind | None = None
+    log_partition_error: Any = None  # float or (N,)
+    bound: Any = None  # float or (N,)
     samples: Any = None  # (M, .., sites) int16
     r_hat: Any = None  # float or (N,)
     n_effective: Any = None  # float or (N,)

@@ -1,4 +1,4 @@
-"""log Z of spanning forests matches the reference."""
+"""log Z and best scores of spanning forests match the reference."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ CASES = ODD | {
 }
 
 
-def evaluate_both(pot: Potentials) -> tuple[np.ndarray, np.ndarray]:
+def evaluate_both(pot: Potentials, maximise: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return the values of the reference and of Triton."""
     forests, rho = spanning_forests(pot.model, 3)
     orders, parents = (np.stack(arrays) for arrays in zip(*forests, strict=True))
-    messages = states_after(pot, "reference", False, rho, 0.0).messages
+    messages = states_after(pot, "reference", maximise, rho, 0.0).messages
     expected, dtype = np.empty((pot.n_images, len(forests))), pot.unary.dtype
-    REFERENCE(pot.model, messages, rho, orders, parents, expected, 0, pot.n_images, 0, len(forests))
-    got = TRITON(place_model(pot), place(messages.astype(dtype)), place(rho.astype(dtype)), place(parents))
+    REFERENCE(pot.model, messages, rho, orders, parents, expected, maximise, 0, pot.n_images, 0, len(forests))
+    got = TRITON(place_model(pot), place(messages.astype(dtype)), place(rho.astype(dtype)), place(parents), maximise)
     return expected, got.cpu().numpy()
 
 
+@pytest.mark.parametrize("maximise", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_values_match_the_reference(case: str) -> None:
-    expected, got = evaluate_both(CASES[case])
+def test_values_match_the_reference(case: str, maximise: bool) -> None:
+    expected, got = evaluate_both(CASES[case], maximise)
     assert not np.isnan(expected).any()
     np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-9)
 

@@ -115,6 +115,8 @@ def _report(result: Result, seed: int, output: Path | None, kind: str | None) ->
         "score": _finite(result.score),
         "log_partition": _finite(result.log_partition),
         "log_partition_kind": None if log_partition_kind is None else str(log_partition_kind),
+        "log_partition_error": _finite(result.log_partition_error),
+        "bound": _finite(result.bound),
         "seconds": result.seconds,
         "n_sweeps": result.n_sweeps,
         "n_samples": result.n_samples,
@@ -137,8 +139,11 @@ def _finite(value: float | None) -> float | None:
 def _table(report: dict[str, Any]) -> str:
     rows = {"method": report["method"], "status": report["status"]}
     rows["score"] = "-inf (forbidden)" if report["score"] is None else f"{report['score']:.10g}"
+    if report["bound"] is not None:
+        rows["bound"] = f"{report['bound']:.10g} (upper bound on every score)"
     if report["log_partition"] is not None:
-        rows["log partition"] = f"{report['log_partition']:.10g} ({report['log_partition_kind']})"
+        error = "" if report["log_partition_error"] is None else f" ± {report['log_partition_error']:.2g}"
+        rows["log partition"] = f"{report['log_partition']:.10g}{error} ({report['log_partition_kind']})"
     if report["n_effective"] is not None:
         r_hat = "above any bound" if report["r_hat"] is None else f"{report['r_hat']:.3f}"
         rows["R-hat"] = f"{r_hat} ({report['n_effective']:.0f} effective samples)"

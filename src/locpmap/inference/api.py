@@ -206,10 +206,10 @@ def result_of(
         labels = where(masked, -1, labels)
         probability = None if probability is None else where(masked[:, :, None], 0, probability)
     restore, unflatten = potentials.restore, potentials.unflatten
-    of_images = (outcome.log_partition, outcome.r_hat, outcome.n_effective)
-    log_partition, r_hat, n_effective = (
-        value if value is None else restore(value) if potentials.batched else float(value[0]) for value in of_images
-    )
+
+    def per_image(values: Any) -> Any:
+        return values if values is None else restore(values) if potentials.batched else float(values[0])
+
     return Result(
         labels=restore(unflatten(labels)),
         probability=None if probability is None else restore(unflatten(probability)),
@@ -218,11 +218,13 @@ def result_of(
         device=problem.kernels.device or "cpu",
         n_samples=outcome.n_samples,
         noise=outcome.noise,
-        log_partition=log_partition,
+        log_partition=per_image(outcome.log_partition),
         log_partition_kind=outcome.log_partition_kind,
+        log_partition_error=per_image(outcome.log_partition_error),
+        bound=per_image(outcome.bound),
         samples=samples,
-        r_hat=r_hat,
-        n_effective=n_effective,
+        r_hat=per_image(outcome.r_hat),
+        n_effective=per_image(outcome.n_effective),
         ending=ending if problem.kernels.device else ending(),
         potentials=potentials,
     )

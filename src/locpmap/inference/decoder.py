@@ -97,6 +97,8 @@ class Outcome:
     noise: str | None = None
     log_partition: Any = None  # (N,)
     log_partition_kind: BoundKind | None = None
+    log_partition_error: Any = None  # (N,)
+    bound: Any = None  # (N,)
     samples: Any = None  # (M, N, S)
     r_hat: Any = None  # (N,)
     n_effective: Any = None  # (N,)

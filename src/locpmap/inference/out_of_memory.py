@@ -98,6 +98,8 @@ def _joined(outcomes: list[Outcome]) -> Outcome:
         noise=first.noise,
         log_partition=_stacked([outcome.log_partition for outcome in outcomes]),
         log_partition_kind=first.log_partition_kind,
+        log_partition_error=_stacked([outcome.log_partition_error for outcome in outcomes]),
+        bound=_stacked([outcome.bound for outcome in outcomes]),
         samples=_stacked([outcome.samples for outcome in outcomes], axis=1),
         r_hat=_stacked([outcome.r_hat for outcome in outcomes]),
         n_effective=_stacked([outcome.n_effective for outcome in outcomes]),

@@ -3,9 +3,12 @@
 With independent Gumbel noise on every joint labelling, the maximum is an exact sample of p.  This needs one noise value
 per labelling.  With noise on the labels of single sites instead (Papandreou & Yuille 2011, Hazan & Jaakkola 2012), the
 maximum is found by graph cut, and its distribution approximates p.
+
+With noise of mean 0, the expected value of the perturbed maximum is log Z for joint noise, and an upper bound on log Z
+for noise on sites (Hazan & Jaakkola 2012).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar
 
@@ -13,22 +16,31 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
-from locpmap.inference.decoder import Problem
+from locpmap.inference.decoder import Outcome, Problem
 from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
 from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
-from locpmap.kernels.reference.scores import edge_tables
+from locpmap.kernels.reference.scores import edge_tables, pair_scores
 from locpmap.kernels.spec import Span, Work
+from locpmap.result import BoundKind
 
 MAX_LABELLINGS = 2**16
+
+
+@dataclass
+class _State(Tally):
+    maxima: Array = field(kw_only=True)  # (N, M)
+    kind: BoundKind = field(kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
 class PerturbAndMAP(TallySampler):
     """Perturb-and-MAP: votes over global maxima of randomly perturbed scores.
 
-    ``probability`` is the fraction of samples with the label.
+    ``probability`` is the fraction of samples with the label.  ``log_partition`` is the mean of the perturbed maxima,
+    and ``log_partition_error`` its standard error.  With joint noise the mean estimates log Z, with noise on sites an
+    upper bound.
 
     Args:
         n_samples (int, default 50): Number of samples to draw per image.
@@ -62,7 +74,7 @@ class PerturbAndMAP(TallySampler):
         if self.perturbation not in ("auto", "joint", "sites"):
             raise InputError(f"perturbation is {self.perturbation!r}, expected 'auto', 'joint' or 'sites'")
 
-    def init(self, problem: Problem) -> Tally:
+    def init(self, problem: Problem) -> _State:
         two = problem.potentials.n_labels == 2
         bits = np.log2((problem.potentials.unary > -np.inf).sum(axis=2)).sum(axis=1).max()
         small = bits <= np.log2(MAX_LABELLINGS) + 1e-9
@@ -74,12 +86,25 @@ class PerturbAndMAP(TallySampler):
                 f" on the sites, but the model has {problem.potentials.n_labels} labels and 2^{bits:.1f} labellings"
             )
         joint = small and self.perturbation != "sites"
-        work = _joint_sampler(problem) if joint else _site_sampler(problem)
-        return Tally.start(problem, partial(problem.kernels.draw_by, work), 1, self.n_samples)
+        maxima = np.empty((problem.potentials.n_images, self.n_samples))
+        work = (_joint_sampler if joint else _site_sampler)(problem, maxima)
+        tally = Tally.start(problem, partial(problem.kernels.draw_by, work), 1, self.n_samples)
+        return _State(**vars(tally), maxima=maxima, kind=BoundKind.ESTIMATE if joint else BoundKind.UPPER_ESTIMATE)
+
+    def finish(self, problem: Problem, state: _State) -> Outcome:  # type: ignore[override]
+        maxima = state.maxima[:, : state.n_samples]
+        outcome = super().finish(problem, state)
+        outcome.log_partition, outcome.log_partition_kind = maxima.mean(axis=1), state.kind
+        spread = maxima.std(axis=1, ddof=1) if state.n_samples > 1 else np.full(len(maxima), np.inf)
+        outcome.log_partition_error = spread / np.sqrt(state.n_samples)
+        return outcome
 
 
-def _joint_sampler(problem: Problem) -> Work:
-    """Return a sampler that enumerates the allowed labellings, with noise keyed by the first site."""
+def _joint_sampler(problem: Problem, maxima: Array) -> Work:
+    """Return a sampler that enumerates the allowed labellings, with noise keyed by the first site.
+
+    It fills ``maxima`` (N, M) with the maxima of scores plus noise of mean 0.
+    """
     site = int(problem.model.site_id[0])
 
     def draw(part: Span) -> tuple[Array, Array]:
@@ -91,7 +116,9 @@ def _joint_sampler(problem: Problem) -> Work:
             for s in range(0, count, per_draw):
                 samples = np.arange(first + s, first + min(s + per_draw, count))
                 noise = joint_gumbel(problem.key, problem.first_image + n, samples, site, len(scores))
-                best = (scores + noise).argmax(axis=1)
+                noise += scores
+                best = noise.argmax(axis=1)
+                maxima[n, samples] = noise[np.arange(len(best)), best] - np.euler_gamma
                 labels[n - lo, :, s : s + per_draw] = [y[best] if len(y) > 1 else y.repeat(len(best)) for y in every]
         return labels, np.zeros((hi - lo, count))
 
@@ -125,16 +152,22 @@ def _joint_scores(problem: Problem, image: int) -> tuple[Array, list[Array]]:
     return scores, every
 
 
-def _site_sampler(problem: Problem) -> Work:
-    """Return a sampler that solves graph cuts with noise on the two labels of each site."""
+def _site_sampler(problem: Problem, maxima: Array) -> Work:
+    """Return a sampler that solves graph cuts with noise on the two labels of each site; ``maxima`` as above."""
     model, n_sites = problem.model, problem.potentials.n_sites
     per_cut = max(1, SITES_AT_A_TIME // n_sites)
+    sites, free = np.arange(n_sites), (model.unary > -np.inf).all(axis=2)
     terms = [binary_terms(problem, np.array([n])) for n in range(problem.potentials.n_images)]
 
     def cut(jobs: list[tuple[int, int]]) -> Array:
         noise = np.stack([gumbel(problem.key, problem.first_image + n, s, model.site_id, 2) for n, s in jobs])
         bias, ahead, back = (np.concatenate([terms[n][part] for n, _ in jobs]) for part in range(3))
-        return best_labels(bias + noise[:, :, 1] - noise[:, :, 0], model.edges, ahead, back)
+        labels = best_labels(bias + noise[:, :, 1] - noise[:, :, 0], model.edges, ahead, back)
+        for (n, s), y, gain in zip(jobs, labels, noise, strict=True):
+            pairs = pair_scores(model, n, y[model.edges[:, 0]], y[model.edges[:, 1]])
+            chosen = np.where(free[n], gain[sites, y] - np.euler_gamma, 0.0)
+            maxima[n, s] = model.unary[n][sites, y].sum(dtype=np.float64) + pairs.sum() + chosen.sum()
+        return labels
 
     def draw(part: Span) -> tuple[Array, Array]:
         lo, hi, first, count = part

@@ -2,7 +2,8 @@
 
 The scores are split among spanning forests that cover the graph.  Reweighted messages minimise the mean log Z of the
 forests (Wainwright, Jaakkola & Willsky 2005).  At the end this mean is computed exactly, forest by forest.  It is
-therefore an upper bound even if the messages have not converged.
+therefore an upper bound even if the messages have not converged.  In the same way, the mean of the forests' best scores
+is an upper bound on the best score.
 """
 
 from dataclasses import dataclass
@@ -17,9 +18,9 @@ from locpmap.result import BoundKind
 
 @dataclass(frozen=True, eq=False)
 class TRW(SumProduct):
-    """Tree-reweighted belief propagation: approximate marginals and an upper bound on log Z.
+    """Tree-reweighted belief propagation: approximate marginals and upper bounds on log Z and on the best score.
 
-    The bound holds even if the messages have not converged.
+    The bounds hold even if the messages have not converged.
 
     Args:
         damping (float, default 0.3): Weight of the old message, as in :class:`LBP`.
@@ -29,7 +30,7 @@ class TRW(SumProduct):
         schedule (str, default "auto"): Order of the messages, as in :class:`LBP`.
 
     Notes:
-        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  The bound costs about half a sweep per forest.
+        A sweep costs O(E·L) for Potts models and O(E·L²) for others.  The bounds cost about one sweep per forest.
 
     Example:
         >>> pot = lp.Potentials.grid(np.zeros((3, 3, 2)), 1.0)
@@ -58,4 +59,6 @@ class TRW(SumProduct):
     def finish(self, problem: Problem, state: Messages) -> Outcome:
         beliefs, _ = problem.kernels.log_beliefs(problem.view, state)
         values = problem.kernels.forest_log_partitions(problem.view, state)
-        return self.outcome(problem, state, beliefs, values.mean(axis=1), BoundKind.UPPER)
+        outcome = self.outcome(problem, state, beliefs, values.mean(axis=1), BoundKind.UPPER)
+        outcome.bound = problem.kernels.forest_log_partitions(problem.view, state, maximise=True).mean(axis=1)
+        return outcome

@@ -287,8 +287,8 @@ class Kernels(Protocol):
     def decode_messages(self, model: ModelView, messages: Any) -> Array:
         """Return labels (N, S) decoded from max-product messages, site by site."""
 
-    def forest_log_partitions(self, model: ModelView, messages: Any) -> Array:
-        """Return the log partition of each of the K spanning forests under reweighted messages, (N, K) float64."""
+    def forest_log_partitions(self, model: ModelView, messages: Any, *, maximise: bool = False) -> Array:
+        """Return log Z or the best score of each of the K spanning forests of reweighted messages, (N, K) float64."""
 
     # Likelihoods.
 

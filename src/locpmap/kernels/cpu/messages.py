@@ -122,11 +122,11 @@ class Passing(Dispatch):
         self.by_images("decode_messages", model.flat, outward(model.structure, None), messages.messages, labels)
         return labels
 
-    def forest_log_partitions(self, model: ModelView, messages: HostMessages) -> Array:
+    def forest_log_partitions(self, model: ModelView, messages: HostMessages, *, maximise: bool = False) -> Array:
         assert messages.forests is not None
         orders, parents = messages.forests
         values = np.empty((len(model.unary), len(orders)))
-        common = (model.flat, messages.messages, messages.rho, orders, parents, values)
+        common = (model.flat, messages.messages, messages.rho, orders, parents, values, maximise)
         parts = ranges(len(values), self.threads.n_threads)
         jobs = [(*common, lo, hi, t, t + 1) for lo, hi in parts for t in range(len(orders))]
         self.threads.map(self.kernel_of("forest_log_partitions"), jobs)

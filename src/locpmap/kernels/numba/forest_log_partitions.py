@@ -1,4 +1,4 @@
-"""Numba version of `reference.forest_log_partitions`: log Z of spanning forests.  Memory per call: S·L values."""
+"""Numba version of `reference.forest_log_partitions`: log Z or best scores of forests.  Memory per call: S·L values."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from locpmap.kernels.numba.messages import fill_table, log_sum, send_potts, send
 
 
 @kernel
-def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi, begin, stop):
+def forest_log_partitions(model, messages, rho, orders, parents, values, maximise, lo, hi, begin, stop):
     """Fill ``values[n, t]`` (N, K) for images lo..hi and forests begin..stop."""
     unary, potts, features, tables = model.unary, model.potts, model.features, model.tables
     indptr, neighbour, edges, ends, reverse = model.indptr, model.neighbour, model.edge, model.end, model.reverse
@@ -28,16 +28,16 @@ def forest_log_partitions(model, messages, rho, orders, parents, values, lo, hi,
                 i = orders[t, position]
                 slot = parents[t, i]
                 if slot < 0:
-                    total += log_sum(whole[i])
+                    total += whole[i].max() if maximise else log_sum(whole[i])
                     continue
                 up, back, edge = neighbour[slot], reverse[slot], edges[slot]
                 for k in range(n_labels):
                     cavity[k] = whole[i, k] - messages[n, slot, k] if messages[n, slot, k] > -np.inf else -np.inf
                 if potts:
-                    total += send_potts(fresh, cavity, potts_weight(features, n, edge) / rho[edge], False)
+                    total += send_potts(fresh, cavity, potts_weight(features, n, edge) / rho[edge], maximise)
                 else:
                     fill_table(table, features, tables, n, edge, ends[slot], 1 / rho[edge])
-                    total += send_table(fresh, cavity, table, False)
+                    total += send_table(fresh, cavity, table, maximise)
                 for k in range(n_labels):
                     forbidden = messages[n, back, k] == -np.inf
                     whole[up, k] += -np.inf if forbidden else fresh[k] - messages[n, back, k]

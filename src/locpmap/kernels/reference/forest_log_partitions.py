@@ -6,7 +6,8 @@ labelling::
     θ(y) = Σ_i θ^_i(y_i) + Σ_e ρ_e θ^_e(y_i, y_j),    θ^_i = unary_i + Σ_k ρ_ki M_ki,    θ^_e = θ_e / ρ_e - M_ji - M_ij
 
 So θ is the mean of ``θ_T = Σ_i θ^_i + Σ_(e in T) θ^_e`` over the forests T_1..T_K.  Because log Z is convex,
-``log Z(θ) <= mean of log Z(θ_T)``.  This holds for any messages, converged or not.
+``log Z(θ) <= mean of log Z(θ_T)``.  Likewise ``max θ <= mean of max θ_T``, which ``maximise`` selects.  Both hold for
+any messages, converged or not.
 """
 
 import numpy as np
@@ -23,6 +24,7 @@ def forest_log_partitions(
     orders: Array,
     parents: Array,
     values: Array,
+    maximise: bool,
     lo: int,
     hi: int,
     begin: int,
@@ -40,10 +42,10 @@ def forest_log_partitions(
             for i in orders[t, ::-1]:
                 slot = parents[t, i]
                 if slot < 0:
-                    values[n, t] += log_sum(whole[i])
+                    values[n, t] += whole[i].max() if maximise else log_sum(whole[i])
                     continue
                 up = model.neighbour[slot]
                 table = directed_table(model, n, slot, rho)
-                fresh, taken = send(cavity(whole[i], messages[n, slot]), table, maximise=False)
+                fresh, taken = send(cavity(whole[i], messages[n, slot]), table, maximise)
                 values[n, t] += taken
                 whole[up] += cavity(fresh, messages[n, model.reverse[slot]])

@@ -77,8 +77,8 @@ class Passing:
         decode_messages(model.flat, decode_order(model), messages.messages, labels)
         return labels
 
-    def forest_log_partitions(self, model: ModelView, messages: DeviceMessages) -> Array:
-        return forest_log_partitions(model.flat, messages.messages, messages.rho, messages.parents)
+    def forest_log_partitions(self, model: ModelView, messages: DeviceMessages, *, maximise: bool = False) -> Array:
+        return forest_log_partitions(model.flat, messages.messages, messages.rho, messages.parents, maximise)
 
 
 def decode_order(model: ModelView) -> Array:

@@ -90,15 +90,15 @@ def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: t
     tl.store(terms + image * n_sites + site, sums, mask=active)
 
 
-def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Array) -> Array:
-    """Return log Z of every image and forest, (N, K) float64; ``parents`` (K, S) as in the reference implementation."""
+def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Array, maximise: bool = False) -> Array:
+    """Return log Z or the best score of images and forests, (N, K) float64; ``parents`` (K, S) as in the reference."""
     (n_images, n_sites, n_labels), n_forests, device = model.unary.shape, len(parents), messages.device
     order, ends = _by_depth(model, parents)
     sent = torch.empty((n_images, n_forests, n_sites, n_labels), dtype=messages.dtype, device=device)
     values = torch.empty((n_images, n_forests), dtype=torch.float64, device=device)
     state = (model.unary, pairs_of(model), messages, rho, (parents, order, ends), sent, values)
     numbers = (n_sites, messages.shape[1], ends.shape[1] - 1)
-    _ascend[(n_images, n_forests)](*state, *numbers, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
+    _ascend[(n_images, n_forests)](*state, *numbers, maximise, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
     return values
 
 
@@ -122,8 +122,21 @@ def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
 
 
 @triton.jit(do_not_specialize=["n_levels"])
-def _ascend(unary, pairs, messages, rho, forests, sent, values, n_sites, n_slots, n_levels, TILE: tl.constexpr):
-    """Compute log Z of one image and forest; ``ends`` (K, levels + 1)."""
+def _ascend(
+    unary,
+    pairs,
+    messages,
+    rho,
+    forests,
+    sent,
+    values,
+    n_sites,
+    n_slots,
+    n_levels,
+    MAX: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """Compute log Z or the best score of one image and forest; ``ends`` (K, levels + 1)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     BLOCK: tl.constexpr = TILE.block
     parents, order, ends = forests
@@ -162,8 +175,9 @@ def _ascend(unary, pairs, messages, rho, forests, sent, values, n_sites, n_slots
             here = cavity(whole, rows(messages, up, real, 0.0, TILE))
             scale = 1.0 / tl.load(rho + edge, mask=real, other=1.0).to(dtype)[:, :, None]
             end = tl.load(pairs.end + up, mask=real, other=0)
-            fresh, taken = send(here, pairs, features, tables, edge, end, real, scale, False, TILE)
-            gain = tl.where(real[:, :, None], taken, log_sum(whole))
+            fresh, taken = send(here, pairs, features, tables, edge, end, real, scale, MAX, TILE)
+            root = tl.max(whole, axis=2, keep_dims=True) if MAX else log_sum(whole)
+            gain = tl.where(real[:, :, None], taken, root)
             total += tl.where(inside[:, None, None], gain, 0.0).to(tl.float64)
             target = sent + site[:, None, None] * N_LABELS + label
             tl.store(target, fresh, mask=real[:, :, None] & (label < N_LABELS))
