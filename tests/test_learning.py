@@ -569,7 +569,7 @@ class Interrupted(Exception):
     """Stands for a keyboard interrupt."""
 
 
-@pytest.mark.parametrize("objective", ["pseudolikelihood", "consistent"])
+@pytest.mark.parametrize("objective", ["pseudolikelihood", "consistent", "contrastive"])
 def test_an_interrupted_fit_resumes(objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
     images, labels = random_data(30)
@@ -591,7 +591,7 @@ def test_an_interrupted_fit_resumes(objective: str, tmp_path: Path, monkeypatch:
         lp.CRF(3, symmetric=True).fit(images, labels, objective, options=kept)
     resumed = lp.CRF(3).fit(images, labels, objective, options=kept)
     assert not path.exists()
-    if objective == "consistent":
+    if objective != "pseudolikelihood":
         np.testing.assert_array_equal(resumed.w, whole.w)
         np.testing.assert_array_equal(resumed.curve, whole.curve)
     else:
@@ -710,6 +710,14 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3, unary="scales").fit(x, y), "unary is 'scales'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "pseudolikelyhood"), "did you mean 'pseudolikelihood'"),
     (lambda x, y: lp.CRF(3).fit(x, y, blocks="rows"), "blocks is given with objective='pseudolikelihood'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", blocks="rows"), "blocks is given with objective='contrastive'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "consistent", n_steps=3), "n_steps is given with objective='consistent'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", n_steps=-1), "n_steps is -1, expected a whole number"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", n_steps=0), "n_steps is 0, expected a whole number"),
+    (
+        lambda x, y: lp.CRF(3).fit(x, y, "contrastive", site_weights=np.ones(y.shape)),
+        "site weights differ within an image, expected one weight per image",
+    ),
     (lambda x, y: lp.CRF(3).fit(x, y, "composite", blocks="row"), "did you mean 'rows'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "likelihood"), "sum over 3^35 labellings"),
     (lambda x, y: lp.CRF(3).fit(x), "labels is missing"),

@@ -127,6 +127,7 @@ class CRF:
         objective: str = "pseudolikelihood",
         *,
         blocks: Any = None,
+        n_steps: int | None = None,
         l2: float = 1.0,
         site_weights: Any = None,
         validation: tuple[Any, Any] | None = None,
@@ -146,11 +147,14 @@ class CRF:
                 first labelled image sets ``ImageFeatures.channels``: C if it has one axis more than its labels.
             labels (array, list or None, default None): Integer label of every site, in the shape of the inputs' sites.
             objective (str, default "pseudolikelihood"): "pseudolikelihood"; "composite", the composite likelihood of
-                ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; or "consistent", the
-                likelihood of the probabilities that LocPMAP reports.
+                ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; "consistent", the
+                likelihood of the probabilities that LocPMAP reports; or "contrastive", which matches the mean features
+                of the data and of labels after ``n_steps`` Gibbs sweeps from the data.
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
                 a tile (h, w), or a list of lists of sites, which a graph needs. For "consistent": the blocks that
                 LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
+            n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.  More sweeps bring
+                the weights closer to those of the likelihood.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
             site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.
             validation (tuple, default None): Pair (inputs, labels) for early stopping of "consistent" and mini-batches.
@@ -178,10 +182,14 @@ class CRF:
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
         """
         one_of("objective", objective, OBJECTIVES)
-        if blocks is not None and objective in ("pseudolikelihood", "likelihood"):
+        if blocks is not None and objective not in ("composite", "consistent"):
             raise InputError(
                 f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'"
             )
+        if n_steps is not None and objective != "contrastive":
+            raise InputError(f"n_steps is given with objective={objective!r}, expected it with 'contrastive'")
+        if n_steps is not None:
+            n_steps = whole_number("n_steps", n_steps, 1)
         if not isinstance(options, FitOptions):
             raise InputTypeError(f"options is a {type(options).__name__}, expected locpmap.learning.FitOptions")
         within("l2", l2, 0)
@@ -201,7 +209,7 @@ class CRF:
         n_threads = options.n_threads or max(1, available_threads() // processes.per_machine)
         kernels = place(backend, device, job_of(inputs, batches, self.n_labels, processes), n_threads)
         parameters = self._parameters(batches[0].features)
-        task = Task(objective, blocks, float(l2), seed, progress, kernels.device or device, options)
+        task = Task(objective, blocks, float(l2), seed, progress, kernels.device or device, options, n_steps)
         try:
             self.fit_result = fit(parameters, batches, held_out, task, kernels)
         finally:

@@ -16,19 +16,22 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
-from locpmap.inference import LocPMAP, samples
+from locpmap.inference import Gibbs, LocPMAP, samples
 from locpmap.kernels.placement import FITTING, Job
 from locpmap.learning import FitOptions, FitResult, Processes
 from locpmap.learning.batches import Batch, split
 from locpmap.learning.checkpoint import Checkpoint, State, digest_of
+from locpmap.learning.contrastive import fit_contrastive
 from locpmap.learning.dataset import Dataset, read_dataset
-from locpmap.learning.fit import Control, Sampler, fit_lbfgs, fit_stochastic
+from locpmap.learning.fit import SEEDS, Control, Sampler, fit_lbfgs, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
 
 MEMORY_FACTOR = 3  # estimate of the memory needed on the device, as a multiple of the data's size
-OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "likelihood")
+OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "contrastive", "likelihood")
 HELD_OUT_FRACTION = 0.2
+N_STEPS = 10
+CHAIN = 1 << 48  # difference between the seeds of two chains
 
 
 @dataclass
@@ -68,6 +71,7 @@ class Task:
     progress: bool | Callable[[int, int, float], None]
     device: str  # device on which samples are drawn
     options: FitOptions
+    n_steps: int | None = None
 
 
 def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processes) -> Job:
@@ -90,7 +94,10 @@ def fit(
     if task.objective == "composite" and task.blocks is None and not on_grid:
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
     blocks = {"composite": task.blocks or "rows+columns", "likelihood": "all"}.get(task.objective)
-    objective = Objective(parameters, kernels, task.l2, blocks)
+    objective = Objective(parameters, kernels, task.l2, blocks, contrastive=task.objective == "contrastive")
+    if objective.contrastive:
+        for batch in batches:
+            objective.check_weights(batch)
     data = read_dataset(parameters, batches, processes)
     if data.n_images < processes.size:
         raise InputError(
@@ -104,7 +111,12 @@ def fit(
         limits = (options.max_iterations, options.tolerance, task.seed, progress)
         control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)
-        if task.objective != "consistent" and options.batch_size is None:
+        unsaved = replace(control, checkpoint=Checkpoint(None))
+        if objective.contrastive:
+            start = fit_lbfgs("pseudolikelihood", objective, data, start, unsaved).w
+            chains = chains_of(parameters, task.n_steps or N_STEPS, kernels.threads.n_threads, task.device)
+            result = fit_contrastive(objective, data, chains, start, control)
+        elif task.objective != "consistent" and options.batch_size is None:
             result = fit_lbfgs(task.objective, objective, data, start, control, with_errors=options.standard_errors)
         else:
             if blocks is not None and validation is None and data.n_images < 5:
@@ -117,7 +129,6 @@ def fit(
             sampler = independent = None
             if task.objective == "consistent":
                 sampler = sampler_of(parameters, task.blocks or "sites", kernels.threads.n_threads, task.device)
-                unsaved = replace(control, checkpoint=Checkpoint(None))
                 # If the true neighbours nearly determine a label, pseudolikelihood ignores the unaries and is a poor
                 # start. Weights learned without neighbours are the alternative.
                 without_neighbours = replace(objective, blocks=None, independent=True)
@@ -144,6 +155,21 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
     return sample
 
 
+def chains_of(parameters: Parameters, n_steps: int, n_threads: int, device: str = "auto") -> Sampler:
+    """Return a sampler of labels after ``n_steps`` sweeps of Gibbs sampling from the true labels."""
+
+    def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
+        potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
+        start = potentials.unflatten(batch.labels)
+        chain = Gibbs(1, burn_in=n_steps - 1, start=start)
+        how: dict[str, Any] = {"first_image": first_image, "n_threads": n_threads, "device": device}
+        seeds = [(seed + m * CHAIN) % SEEDS for m in range(n_samples)]
+        drawn = [next(iter(samples(potentials, chain, seed=s, **how))) for s in seeds]
+        return np.stack([np.asarray(y, np.int16).reshape(batch.labels.shape) for y in drawn], axis=2)
+
+    return sample
+
+
 def _held_out(batches: list[Batch], validation: list[Batch] | None, seed: int) -> tuple[list[Batch], list[Batch]]:
     training, held_out = split(batches, HELD_OUT_FRACTION, seed) if validation is None else (batches, validation)
     if not all(sum(batch.weight() for batch in part) > 0 for part in (training, held_out)):
@@ -157,6 +183,7 @@ def _fingerprint(parameters: Parameters, data: Dataset, validation: list[Batch] 
     return {
         "objective": task.objective,
         "blocks": repr(task.blocks),
+        "n_steps": task.n_steps,
         "l2": task.l2,
         "seed": task.seed,
         "batch_size": task.options.batch_size,

@@ -14,7 +14,7 @@ import numpy as np
 from locpmap.arrays import Array, cast, is_tensor, namespace
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.cpu.backend import CpuKernels
-from locpmap.kernels.likelihood import JOB_SITES, Scores
+from locpmap.kernels.likelihood import JOB_SITES, Losses, Scores
 from locpmap.kernels.threads import Threads
 from locpmap.kernels.triton.cache import cached
 from locpmap.learning.batches import Batch
@@ -41,12 +41,14 @@ def sums_of_groups(
     *,
     plan: BlockPlan | None = None,
     samples: Array | None = None,
-    one_by_one: bool = False,
+    contrastive: bool = False,
+    per_group: int | None = None,
 ) -> Iterator[Sums]:
-    """Yield the loss and its gradients for each group of images in order, or for each image with ``one_by_one``.
+    """Yield the loss and its gradients for each group of images in order; ``per_group`` sets their number.
 
     With a plan this is the composite likelihood of its blocks. Otherwise it is the loss of single sites given
-    ``samples`` (N, S, M) of their neighbours, which default to the true labels.
+    ``samples`` (N, S, M) of their neighbours, which default to the true labels. If ``contrastive``, it is the mean
+    score of the samples minus that of the true labels, whose gradients are the differences of mean features.
     """
     device, on_cpu = kernels.device, kernels.device is None
     n_images, n_sites = batch.labels.shape
@@ -66,7 +68,9 @@ def sums_of_groups(
         z = features[lo:hi] if len(features) > 1 else features
         scores = Scores(unary, z, cast(placed_tables, x.dtype)[None], False, False, *wiring)
         importance = site_weights[lo:hi] if len(site_weights) > 1 else site_weights
-        if plan is not None:
+        if contrastive:
+            value, residual, gradient = score_differences(inner, scores, labels[lo:hi], near[lo:hi], importance)
+        elif plan is not None:
             value, residual, gradient = inner.block_losses(scores, plan, labels[lo:hi], importance[:, 0])
         else:
             value, residual, _ = inner.site_losses(scores, labels[lo:hi], near[lo:hi], importance)
@@ -77,13 +81,25 @@ def sums_of_groups(
         return namespace(value).concatenate(sums)
 
     most = JOB_SITES if on_cpu else max(1, GPU_SCORES // weights.shape[1] ** 2)
-    images = 1 if one_by_one else max(1, most // n_sites)
+    images = per_group or max(1, most // n_sites)
     groups = [(lo, min(lo + images, n_images)) for lo in range(0, n_images, images)]
     at_a_time = (CPU_GROUPS if on_cpu else GPU_GROUPS) * outer.n_threads
     cut = 1 + weights.size
     for first in range(0, len(groups), at_a_time):
         for row in on_host(outer.map(group, groups[first : first + at_a_time])):
             yield Sums(float(row[0]), row[1:cut].reshape(weights.shape), row[cut:].reshape(tables.shape))
+
+
+def score_differences(kernels: Any, scores: Scores, labels: Any, samples: Any, weights: Any) -> Losses:
+    """Return the mean score of samples (N, S, M) minus the score of the labels (N, S), and its derivatives."""
+    unary, xp = scores.unary, namespace(scores.unary)
+    both = xp.concatenate([samples, labels[:, :, None]], axis=2)
+    chosen = both[..., None] == xp.arange(unary.shape[2], device=unary.device)  # nothing at void sites
+    factor = xp.full((both.shape[2], 1), 1 / samples.shape[2], dtype=unary.dtype, device=unary.device)
+    factor[-1] = -1
+    residual = chosen * factor * cast(weights, unary.dtype)[:, :, None, None]
+    gradient = kernels.pair_gradient(scores, both, residual) / 2  # every edge has two ends
+    return Losses((unary * residual.sum(2)).sum() + (scores.tables * gradient).sum(), residual, gradient)
 
 
 def total(groups: Iterator[Sums]) -> Sums:

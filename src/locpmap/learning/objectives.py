@@ -28,6 +28,7 @@ class Objective:
     """Pseudolikelihood, or composite likelihood over ``blocks``; ``independent`` ignores all neighbours.
 
     Calling it with a batch and weights (P,) returns the sum over the batch and its gradient (P,) without the penalty.
+    If ``contrastive``, the value with samples is the sum of their scores minus the scores of the true labels.
     """
 
     parameters: Parameters
@@ -35,6 +36,7 @@ class Objective:
     l2: float
     blocks: Any = None
     independent: bool = False
+    contrastive: bool = False
     _plans: dict[Grid | Graph, BlockPlan] = field(default_factory=dict)
 
     def __call__(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
@@ -42,9 +44,9 @@ class Objective:
         value, *gradients = total(self._groups(batch, w, samples))
         return value, self.parameters.gradient(*gradients)
 
-    def per_image(self, batch: Batch, w: Array) -> Array:
-        """Return the gradient of each image, (N, P)."""
-        groups = self._groups(batch, w, one_by_one=True)
+    def per_group(self, batch: Batch, w: Array, samples: Array | None = None, n_images: int = 1) -> Array:
+        """Return the gradient of each group of ``n_images`` images, (groups, P); ``samples`` as above."""
+        groups = self._groups(batch, w, samples, n_images)
         return np.array([self.parameters.gradient(sums.by_weights, sums.by_tables) for sums in groups])
 
     def mean(self, data: Dataset, w: Array) -> tuple[float, Array]:
@@ -61,19 +63,26 @@ class Objective:
         gradient = np.where(self.parameters.penalised, self.l2 / weight * w, 0.0)
         return 0.5 * float(gradient @ w), gradient
 
-    def _groups(self, batch: Batch, w: Array, samples: Array | None = None, *, one_by_one: bool = False) -> Any:
+    def _groups(self, batch: Batch, w: Array, samples: Array | None = None, per_group: int | None = None) -> Any:
         plan = self._plan(batch) if self.blocks is not None and samples is None else None
         if self.independent:
             samples = np.full((*batch.labels.shape, 1), VOID, np.int16)
-        how: dict[str, Any] = {"plan": plan, "samples": samples, "one_by_one": one_by_one}
-        return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how)
+        how: dict[str, Any] = {
+            "plan": plan,
+            "samples": samples,
+            "contrastive": self.contrastive and samples is not None,
+        }
+        return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how, per_group=per_group)
+
+    @staticmethod
+    def check_weights(batch: Batch) -> None:
+        """Raise if site weights differ within an image, for objectives that are not sums over sites."""
+        if batch.site_weights.shape[1] > 1:
+            raise InputError("site weights differ within an image, expected one weight per image for this objective")
 
     def _plan(self, batch: Batch) -> BlockPlan:
         structure = batch.features.structure
-        if batch.site_weights.shape[1] > 1:
-            raise InputError(
-                "site weights differ within an image, expected one weight per image for objectives over blocks"
-            )
+        self.check_weights(batch)
         if structure not in self._plans:
             everything = isinstance(self.blocks, str) and self.blocks == "all"
             blocks = [list(range(structure.n_sites))] if everything else self.blocks

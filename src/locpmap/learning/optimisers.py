@@ -58,7 +58,7 @@ def minimise(
 
     options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 1e-14, "maxcor": 20, "maxfun": 20 * max_iterations}
     end = minimize(scaled, start * scales, jac=True, method="L-BFGS-B", bounds=bounds, callback=report, options=options)
-    norm = _projected(end.x, end.jac, bounds)
+    norm = projected(end.x, end.jac, bounds)
     if norm <= tolerance:
         status = FitStatus.CONVERGED
     else:
@@ -66,7 +66,7 @@ def minimise(
     return end.x / scales, float(end.fun), norm, status
 
 
-def _projected(v: Array, gradient: Array, bounds: Bounds) -> float:
+def projected(v: Array, gradient: Array, bounds: Bounds) -> float:
     """Return the largest absolute entry of the gradient, ignoring entries that point out of the bounds."""
     if bounds is not None:
         lowest = np.array([-np.inf if low is None else low for low, _ in bounds])

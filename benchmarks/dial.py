@@ -1,0 +1,238 @@
+"""Errors of learned couplings against time, from pseudolikelihood to likelihood: `python -m benchmarks.dial --record`.
+
+Label maps are drawn from grid models with known weights: a scale of random unary scores, and a Potts coupling. Every
+method learns both weights. `PCD`, `RLNS`, `LocPMAP` and `PMP` match mean features like "contrastive" does, with the
+same optimiser, but draw other samples: persistent Gibbs chains, rows resampled jointly from the data (regularised
+large neighbourhood search, arXiv 2606.02294, with entropic regularisation), LocPMAP, and perturb-and-max-product.
+Times are CPU seconds of one process, with the fit of the start and without compilation.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+import locpmap as lp
+from benchmarks import machine
+from benchmarks.report import write_record
+from locpmap.crf.fitting import chains_of
+from locpmap.features import Features
+from locpmap.kernels.cpu.backend import CpuKernels
+from locpmap.learning import FitOptions
+from locpmap.learning.batches import Batch
+from locpmap.learning.checkpoint import Checkpoint
+from locpmap.learning.contrastive import fit_contrastive
+from locpmap.learning.dataset import read_dataset
+from locpmap.learning.fit import Control, Sampler
+from locpmap.learning.objectives import Objective
+
+Array = npt.NDArray[Any]
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks/results/dial.json"
+PICTURE = ROOT / "docs/figures/dial.png"
+COUPLINGS = {"weak": 0.3, "medium": 0.8, "strong": 1.5}  # of Potts models, next to unary scores of variance 1
+SWEEPS = 2000  # of Gibbs sampling per label map
+
+
+def data(n_labels: int, coupling: float, size: int, n_images: int, seed: int) -> tuple[Array, Array]:
+    """Return standard normal scores (n, size, size, L), and labels drawn from the model with scale 1."""
+    scores = np.random.default_rng(seed).normal(size=(n_images, size, size, n_labels))
+    pot = lp.Potentials.grid(scores, coupling)
+    return scores, np.asarray(next(iter(lp.samples(pot, lp.Gibbs(1, burn_in=SWEEPS), seed=seed)))).astype(np.int64)
+
+
+def model(n_labels: int) -> lp.CRF:
+    """Return a CRF with two weights: the scale of the scores, and the coupling."""
+    return lp.CRF(n_labels, features=None, unary="temperature", potts=True, tied=True)
+
+
+def learned(scores: Array, labels: Array, objective: str, **options: Any) -> Array:
+    """Return the weights (scale, coupling) that `CRF.fit` learns."""
+    how: dict[str, Any] = {"l2": 0.0, "options": FitOptions(standard_errors=False, n_threads=1)}
+    return model(scores.shape[-1]).fit(Features.grid(scores), labels, objective, **how, **options).w
+
+
+def matched(scores: Array, labels: Array, sampler_of: Callable[[Any], Sampler]) -> Array:
+    """Return the weights for which samples and data have the same mean features."""
+    features = Features.grid(scores)
+    batch = Batch(features, labels.reshape(len(labels), -1).astype(np.int16), np.ones((1, 1)))
+    parameters = model(scores.shape[-1])._parameters(features)
+    objective = Objective(parameters, CpuKernels("numba"), 0.0, contrastive=True)
+    control = Control(200, 1e-5, 0, None, Checkpoint(None))
+    start = learned(scores, labels, "pseudolikelihood")
+    return fit_contrastive(objective, read_dataset(parameters, [batch]), sampler_of(parameters), start, control).w
+
+
+def decoded(decoder: lp.LocPMAP | lp.PerturbAndMaxProduct) -> Callable[[Any], Sampler]:
+    """Return samples of a decoder, which do not depend on the true labels."""
+
+    def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
+        drawn = next(iter(lp.samples(_potentials(batch, w), decoder, seed=seed, n_threads=1)))
+        return np.asarray(drawn, np.int16).reshape(*batch.labels.shape, 1)
+
+    return lambda parameters: sample
+
+
+def persistent(n_steps: int) -> Callable[[Any], Sampler]:
+    """Return Gibbs chains that continue from step to step."""
+
+    def of(parameters: Any) -> Sampler:
+        chains = chains_of(parameters, n_steps, 1, "cpu")
+        state: list[Array] = []
+
+        def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
+            start = Batch(batch.features, state[-1] if state else batch.labels, batch.site_weights)
+            drawn = chains(start, w, 1, seed, first_image)
+            state[:] = [np.ascontiguousarray(drawn[:, :, 0])]
+            return drawn
+
+        return sample
+
+    return of
+
+
+def rows_resampled(n_steps: int) -> Callable[[Any], Sampler]:
+    """Return labels after ``n_steps`` iterations from the data, each of which resamples all even or all odd rows."""
+
+    def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
+        rng = np.random.default_rng([seed, 1])
+        unary = _potentials(batch, w).unary.reshape(batch.n_images, *batch.features.structure.shape, -1)
+        labels = batch.labels.reshape(unary.shape[:3]).astype(np.int64)
+        for _ in range(n_steps):
+            _resample_rows(unary, float(w[1]), labels, int(rng.integers(2)), rng)
+        return labels.reshape(*batch.labels.shape, 1).astype(np.int16)
+
+    return lambda parameters: sample
+
+
+def _resample_rows(unary: Array, coupling: float, labels: Array, first: int, rng: np.random.Generator) -> None:
+    """Draw rows first, first + 2, .. exactly, given the others: forward filtering, backward sampling."""
+    n_labels = unary.shape[-1]
+    same = coupling * np.eye(n_labels)
+    padded = np.pad(same[labels], ((0, 0), (1, 1), (0, 0), (0, 0)))
+    local = (unary + padded[:, :-2] + padded[:, 2:])[:, first::2]
+    forward = [local[:, :, 0]]
+    for column in range(1, unary.shape[2]):
+        forward.append(local[:, :, column] + np.logaddexp.reduce(forward[-1][..., None] + same, axis=-2))
+    chosen: Array | None = None
+    for column in reversed(range(unary.shape[2])):
+        scores = forward[column] + (0.0 if chosen is None else same[chosen])
+        chosen = (scores + rng.gumbel(size=scores.shape)).argmax(axis=-1)
+        labels[:, first::2, column] = chosen
+
+
+def _potentials(batch: Batch, w: Array) -> lp.Potentials:
+    shape = (batch.n_images, *batch.features.structure.shape, batch.features.unary.shape[2])
+    return lp.Potentials.grid(w[0] * batch.features.unary.reshape(shape), float(w[1]))
+
+
+def methods(n_labels: int) -> dict[str, Callable[[Array, Array], Array]]:
+    """Return functions from scores and labels to weights."""
+    found: dict[str, Callable[[Array, Array], Array]] = {
+        "pseudolikelihood": lambda x, y: learned(x, y, "pseudolikelihood"),
+        "composite, tiles 2×2": lambda x, y: learned(x, y, "composite", blocks=(2, 2)),
+        "composite, rows+columns": lambda x, y: learned(x, y, "composite"),
+    }
+    if n_labels == 2:
+        found["composite, tiles 3×3"] = lambda x, y: learned(x, y, "composite", blocks=(3, 3))
+    for k in (1, 3, 10, 30):
+        found[f"contrastive, {k}"] = lambda x, y, k=k: learned(x, y, "contrastive", n_steps=k)  # type: ignore[misc]
+    return found | {
+        "PCD, 5": lambda x, y: matched(x, y, persistent(5)),
+        "RLNS, 1": lambda x, y: matched(x, y, rows_resampled(1)),
+        "RLNS, 10": lambda x, y: matched(x, y, rows_resampled(10)),
+        "LocPMAP": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1))),
+        "PMP": lambda x, y: matched(x, y, decoded(lp.PerturbAndMaxProduct(1))),
+        "consistent": lambda x, y: learned(x, y, "consistent"),
+    }
+
+
+def measure(n_labels: int, coupling: float, size: int, n_images: int, seeds: range) -> dict[str, Any]:
+    """Return root mean square errors of both weights, mean errors of the coupling, and seconds, by method."""
+    rows: dict[str, list[list[float]]] = {}
+    for seed in seeds:
+        scores, labels = data(n_labels, coupling, size, n_images, seed)
+        for name, method in methods(n_labels).items():
+            began = time.process_time()
+            w = method(scores, labels)
+            rows.setdefault(name, []).append([w[0] - 1, w[1] - coupling, time.process_time() - began])
+            typer.echo(f"{n_labels} labels, coupling {coupling}, seed {seed}, {name}: {np.round(rows[name][-1], 4)}")
+    table = {}
+    for name, values in rows.items():
+        scale, pair, seconds = np.array(values).T
+        table[name] = {
+            "coupling_rmse": float(np.sqrt((pair**2).mean())),
+            "coupling_mean_error": float(pair.mean()),
+            "scale_rmse": float(np.sqrt((scale**2).mean())),
+            "cpu_seconds": float(np.median(seconds)),
+        }
+    return table
+
+
+def picture(record: dict[str, Any]) -> None:
+    """Draw the error of the coupling against CPU seconds, one panel per model."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
+    kinds = {"pseudolikelihood": "o", "composite": "s", "contrastive": "D", "PCD": "^", "RLNS": "v", "": "x"}
+    for panel, (name, entry) in zip(axes.ravel(), record["models"].items(), strict=True):
+        shown = {kind: [row for method, row in entry.items() if method.split(",")[0] == kind] for kind in kinds}
+        shown["biased: LocPMAP, PMP, consistent"] = [entry[m] for m in ("LocPMAP", "PMP", "consistent")]
+        for kind, rows in shown.items():
+            if rows:
+                points = [(row["cpu_seconds"], row["coupling_rmse"]) for row in rows]
+                line = "-" if kind == "contrastive" else ""
+                panel.plot(*zip(*points, strict=True), kinds.get(kind, "x"), linestyle=line, label=kind, alpha=0.8)
+        for k in (1, 3, 10, 30):
+            row = entry[f"contrastive, {k}"]
+            panel.annotate(
+                str(k), (row["cpu_seconds"], row["coupling_rmse"]), xytext=(3, 4), textcoords="offset points"
+            )
+        panel.set(xscale="log", yscale="log", title=name)
+        panel.grid(alpha=0.3)
+    axes[0, 0].legend(fontsize=8)
+    figure.supxlabel("CPU seconds")
+    figure.supylabel("error of the coupling (root mean square)")
+    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
+
+
+def main(
+    n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 100,
+    size: Annotated[int, typer.Option(help="Height and width of the grids.")] = 16,
+    repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the first data set.")] = 0,
+    record: Annotated[bool, typer.Option(help="Write the record and the figure.")] = False,
+    draw: Annotated[bool, typer.Option(help="Only draw the figure from the record.")] = False,
+) -> None:
+    """Measure all methods on all models."""
+    if draw:
+        picture(json.loads(RECORD.read_text()))
+        return
+    here = machine.machine()
+    for n_labels in (2, 3):  # compile
+        for method in methods(n_labels).values():
+            method(*data(n_labels, 0.3, 5, 8, seed))
+    models = {
+        f"{n_labels} labels, {name} coupling {coupling}": measure(
+            n_labels, coupling, size, n_images, range(seed, seed + repetitions)
+        )
+        for n_labels in (2, 3)
+        for name, coupling in COUPLINGS.items()
+    }
+    if record:
+        about = machine.provenance("benchmarks.dial", seed, here)
+        about |= {"n_images": n_images, "size": size, "repetitions": repetitions}
+        write_record(RECORD, {**about, "models": models}, [])
+        picture(json.loads(RECORD.read_text()))
+
+
+if __name__ == "__main__":
+    typer.run(main)

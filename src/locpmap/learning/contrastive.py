@@ -1,0 +1,104 @@
+"""Contrastive learning: match the mean features of the data and of short Markov chains that start at the data.
+
+Let φ(y) be the features of a labelling, whose score is wᵀφ(y), and y⁽ᵏ⁾ the labels after k sweeps of Gibbs sampling
+from the true labels y. The fit solves ``E[φ(y⁽ᵏ⁾)] = φ(y)``, with the gradient of the penalty, by stochastic
+approximation: Newton steps with decreasing gains on noisy differences ``φ(y⁽ᵏ⁾) - φ(y)``. It returns the mean of the
+later iterates.
+
+By linear response, the derivative of ``E[φ(y⁽ᵏ⁾)]`` at the true weights is the autocovariance of φ at lag 0 minus that
+at lag k. Half of the covariance of the differences estimates it.
+"""
+
+import time
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.learning.batches import Batch, draw
+from locpmap.learning.dataset import Dataset
+from locpmap.learning.fit import SEEDS, SITES_PER_STEP, Control, Sampler
+from locpmap.learning.objectives import Objective
+from locpmap.learning.optimisers import projected
+from locpmap.learning.result import FitResult, FitStatus
+
+MOST = 60  # steps after the warm-up
+WARM_UP = 10  # steps that only estimate the derivative
+GROUPS = 16  # groups of images whose differences estimate their covariance
+RIDGE = 1e-3  # of the mean diagonal entry of the derivative
+MAX_MOVE = 0.5  # of a weight in a step, in scaled coordinates
+N_STANDARD_ERRORS = 4.0  # largest mean difference of a converged fit
+
+
+def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start: Array, control: Control) -> FitResult:
+    """Fit by at most `MOST` steps on mini-batches, from the weights ``start``."""
+    began = time.perf_counter()
+    scales, processes, size = data.scales, data.processes, len(start)
+    bounds = objective.parameters.bounds()
+    low = np.full(size, -np.inf) if bounds is None else np.array([-np.inf if b[0] is None else b[0] for b in bounds])
+
+    def sums(batch: Batch, w: Array, step: int) -> Array:
+        """Return the sum of the differences in scaled coordinates, and their covariance over images, (P + P²,)."""
+        own = processes.part(batch.n_images)
+        if own.start == own.stop:
+            return np.zeros(size + size**2)
+        part = batch if processes.size == 1 else batch.part(own)
+        samples = sampler(part, w, 1, (control.seed + step) % SEEDS, own.start)
+        differences = objective.per_group(part, w, samples, -(-part.n_images // GROUPS)) / scales
+        n_groups, total = len(differences), differences.sum(axis=0)
+        if n_groups > 1:
+            differences = (differences - total / n_groups) * np.sqrt(n_groups / (n_groups - 1))
+        return np.append(total, differences.T @ differences)
+
+    n_moves = min(max(control.max_iterations, 2), MOST)
+    state = control.checkpoint.load() or {
+        "point": start * scales,
+        "squares": np.zeros((size, size)),
+        "points": np.zeros((0, size)),
+        "gradients": np.zeros((0, size)),
+    }
+    point, squares = state["point"], state["squares"]
+    points, gradients = list(state["points"]), list(state["gradients"])
+    for step in range(len(points), WARM_UP + n_moves):
+        w = point / scales
+        batch = draw(data.batches, lambda b: control.batch_size or _batch_size(b), control.seed, step)
+        here = data.weight * batch.n_images / data.n_images
+        mean, second = np.split(processes.total(sums(batch, w, step)) / here, [size])
+        gradient = mean + objective.penalty(w, data.weight)[1] / scales
+        squares = squares + second.reshape(size, size) / 2
+        if step >= WARM_UP:
+            derivative = squares / (step + 1)
+            derivative[np.diag_indices(size)] += (
+                objective.l2 / data.weight / scales**2 + RIDGE * np.diag(derivative).mean()
+            )
+            move = (1 + (step - WARM_UP) / 5) ** -0.8 * np.linalg.solve(derivative, gradient)
+            point = np.maximum(point - move / max(1.0, np.abs(move).max() / MAX_MOVE), low)
+        points.append(point)
+        gradients.append(gradient)
+        control.checkpoint.offer(
+            {"point": point, "squares": squares, "points": np.array(points), "gradients": np.array(gradients)}
+        )
+        if control.progress is not None:
+            control.progress(step + 1, WARM_UP + n_moves, float(np.abs(gradient).max()))
+    later = np.array(gradients[-(n_moves // 2) :])
+    w = np.mean(points[-(n_moves // 2) :], axis=0) / scales
+    w = objective.parameters.fold(*objective.parameters.expand(w))
+    error = later.std(axis=0) / np.sqrt(len(later))
+    excess = np.sign(later.mean(axis=0)) * np.maximum(np.abs(later.mean(axis=0)) - N_STANDARD_ERRORS * error, 0)
+    norm = projected(point, excess, bounds)
+    return FitResult(
+        objective="contrastive",
+        status=FitStatus.CONVERGED if norm <= control.tolerance else FitStatus.MAX_ITERATIONS,
+        value=float(np.abs(later.mean(axis=0)).max()),
+        curve=np.abs(gradients).max(axis=1),
+        gradient_norm=projected(point, later.mean(axis=0), bounds),
+        n_iterations=len(points),
+        n_sites=data.n_sites,
+        n_images=data.n_images,
+        seconds=time.perf_counter() - began,
+        w=w,
+        names=objective.parameters.names,
+    )
+
+
+def _batch_size(batch: Batch) -> int:
+    return max(1, SITES_PER_STEP // batch.labels.shape[1])
