@@ -36,7 +36,7 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks/results/dial.json"
 PICTURE = ROOT / "docs/figures/dial.png"
 COUPLINGS = {"weak": 0.3, "medium": 0.8, "strong": 1.5}  # of Potts models, next to unary scores of variance 1
-SWEEPS = 2000  # of Gibbs sampling per label map
+SWEEPS = 1000  # of Gibbs sampling per label map
 
 
 def data(n_labels: int, coupling: float, size: int, n_images: int, seed: int) -> tuple[Array, Array]:
@@ -145,7 +145,7 @@ def methods(n_labels: int) -> dict[str, Callable[[Array, Array], Array]]:
     return found | {
         "PCD, 5": lambda x, y: matched(x, y, persistent(5)),
         "RLNS, 1": lambda x, y: matched(x, y, rows_resampled(1)),
-        "RLNS, 10": lambda x, y: matched(x, y, rows_resampled(10)),
+        "RLNS, 5": lambda x, y: matched(x, y, rows_resampled(5)),
         "LocPMAP": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1))),
         "PMP": lambda x, y: matched(x, y, decoded(lp.PerturbAndMaxProduct(1))),
         "consistent": lambda x, y: learned(x, y, "consistent"),
@@ -205,7 +205,7 @@ def picture(record: dict[str, Any]) -> None:
 
 
 def main(
-    n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 100,
+    n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 64,
     size: Annotated[int, typer.Option(help="Height and width of the grids.")] = 16,
     repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the first data set.")] = 0,

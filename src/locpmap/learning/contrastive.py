@@ -23,7 +23,7 @@ from locpmap.learning.result import FitResult, FitStatus
 
 MOST = 60  # steps after the warm-up
 WARM_UP = 10  # steps that only estimate the derivative
-GROUPS = 16  # groups of images whose differences estimate their covariance
+GROUPS = 8  # groups of images whose differences estimate their covariance
 RIDGE = 1e-3  # of the mean diagonal entry of the derivative
 MAX_MOVE = 0.5  # of a weight in a step, in scaled coordinates
 N_STANDARD_ERRORS = 4.0  # largest mean difference of a converged fit
