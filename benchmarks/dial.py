@@ -7,13 +7,11 @@ large neighbourhood search, arXiv 2606.02294, with entropic regularisation), Loc
 Times are CPU seconds of one process, with the fit of the start and without compilation.
 
 ``--digits`` learns from noisy images of real digits instead, and decodes others: mean IoU of both labels, and negative
-log-likelihood per pixel.
+log-likelihood per pixel. `benchmarks.dial_page` writes the tables and the figure.
 """
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +20,7 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
+from benchmarks.dial_page import RECORD
 from benchmarks.report import join_record
 from locpmap.crf.fitting import chains_of
 from locpmap.features import Features
@@ -35,9 +34,6 @@ from locpmap.learning.fit import Control, Sampler
 from locpmap.learning.objectives import Objective
 
 Array = npt.NDArray[Any]
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks/results/dial.json"
-PICTURE = ROOT / "docs/figures/dial.png"
 COUPLINGS = {"weak": 0.3, "medium": 0.8, "strong": 1.5}  # of Potts models, next to unary scores of variance 1
 SWEEPS = 1000  # of Gibbs sampling per label map
 
@@ -205,49 +201,15 @@ def digits(n_train: int, n_test: int, seed: int) -> dict[str, Any]:
     return table
 
 
-def picture(record: dict[str, Any]) -> None:
-    """Draw the error of the coupling against CPU seconds, one panel per model."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
-    kinds = {"pseudolikelihood": "o", "composite": "s", "contrastive": "D", "PCD": "^", "RLNS": "v", "": "x"}
-    for panel, (name, entry) in zip(axes.ravel(), record["couplings"]["models"].items(), strict=True):
-        shown = {kind: [row for method, row in entry.items() if method.split(",")[0] == kind] for kind in kinds}
-        shown["biased: LocPMAP, PMP, consistent"] = [entry[m] for m in ("LocPMAP", "PMP", "consistent")]
-        for kind, rows in shown.items():
-            if rows:
-                points = [(row["cpu_seconds"], row["coupling_rmse"]) for row in rows]
-                line = "-" if kind == "contrastive" else ""
-                panel.plot(*zip(*points, strict=True), kinds.get(kind, "x"), linestyle=line, label=kind, alpha=0.8)
-        for k in (1, 3, 10, 30):
-            row = entry[f"contrastive, {k}"]
-            panel.annotate(
-                str(k), (row["cpu_seconds"], row["coupling_rmse"]), xytext=(3, 4), textcoords="offset points"
-            )
-        panel.set(xscale="log", yscale="log", title=name)
-        panel.grid(alpha=0.3)
-    axes[0, 0].legend(fontsize=8)
-    figure.supxlabel("CPU seconds")
-    figure.supylabel("error of the coupling (root mean square)")
-    figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
-
-
 def main(
     n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 64,
     size: Annotated[int, typer.Option(help="Height and width of the grids.")] = 16,
     repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the first data set.")] = 0,
-    record: Annotated[bool, typer.Option(help="Write the record and the figure.")] = False,
+    record: Annotated[bool, typer.Option(help="Add the results to the record.")] = False,
     real: Annotated[bool, typer.Option("--digits", help="Learn from real digits instead.")] = False,
-    draw: Annotated[bool, typer.Option(help="Only draw the figure from the record.")] = False,
 ) -> None:
     """Measure all methods on all models."""
-    if draw:
-        picture(json.loads(RECORD.read_text()))
-        return
     here = machine.machine()
     if real:
         found = {"n_train": 400, "n_test": 400, "rows": digits(400, 400, seed)}
@@ -269,7 +231,6 @@ def main(
         about = machine.provenance("benchmarks.dial", seed, here)
         about = {"origin": about, "n_images": n_images, "size": size, "repetitions": repetitions}
         join_record(RECORD, "couplings", {**about, "models": models})
-        picture(json.loads(RECORD.read_text()))
 
 
 if __name__ == "__main__":

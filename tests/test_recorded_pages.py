@@ -10,7 +10,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", ["deciding_page", "fields_page", "guarantees_page", "arena.page", "samplers.page"])
+PAGES = ["deciding_page", "dial_page", "fields_page", "guarantees_page", "arena.page", "samplers.page"]
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_page_matches_the_record(name: str) -> None:
     page = pytest.importorskip(f"benchmarks.{name}")
     if not page.PAGE.exists():

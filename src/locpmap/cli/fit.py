@@ -62,7 +62,9 @@ def fit(
     non_negative: Annotated[bool, typer.Option("--non-negative", help="With --potts: weights of at least 0.")] = False,
     objective: Annotated[
         str,
-        typer.Option(metavar="pseudolikelihood|composite|consistent|likelihood", help="Objective to optimise."),
+        typer.Option(
+            metavar="pseudolikelihood|composite|consistent|contrastive|likelihood", help="Objective to optimise."
+        ),
     ] = "pseudolikelihood",
     blocks: Annotated[
         str | None,
@@ -70,6 +72,9 @@ def fit(
             help="Blocks of composite and consistent: rows, columns, rows+columns, or tiles such as 2x3.  Default:"
             " rows+columns for composite, single pixels for consistent."
         ),
+    ] = None,
+    n_steps: Annotated[
+        int | None, typer.Option(help="Gibbs sweeps of contrastive, 10 by default; more are closer to the likelihood.")
     ] = None,
     l2: Annotated[float, typer.Option(help="L2 penalty l2/2 · |w|² on the summed negative log-likelihood.")] = 1.0,
     batch_size: Annotated[
@@ -119,6 +124,7 @@ def fit(
                 labelled(examples, extract),
                 objective=objective,
                 blocks=tiles,
+                n_steps=n_steps,
                 l2=l2,
                 options=FitOptions(
                     batch_size=batch_size, max_iterations=max_iterations, checkpoint=checkpoint, processes=processes
@@ -192,8 +198,9 @@ def _report(result: FitResult, n_labels: int, output: Path) -> dict[str, Any]:
 
 def _table(report: dict[str, Any]) -> str:
     """Format the report as text: the summary, then the weights with their standard errors."""
+    loss = "largest mean difference" if report["objective"] == "contrastive" else "per labelled pixel"
     rows = {
-        "objective": f"{report['objective']}, {report['value']:.5f} per labelled pixel",
+        "objective": f"{report['objective']}, {report['value']:.5f} {loss}",
         "status": f"{report['status']}, after {report['n_iterations']} iterations",
         "data": f"{report['n_images']} inputs, {report['n_sites']} labelled pixels, {report['n_labels']} labels",
         "seconds": f"{report['seconds']:.1f}",

@@ -180,6 +180,8 @@ class CRF:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
+            "contrastive" also starts from the pseudolikelihood's weights, and holds no data out. It uses all inputs
+            and estimates no standard errors.
         """
         one_of("objective", objective, OBJECTIVES)
         if blocks is not None and objective not in ("composite", "consistent"):

@@ -35,8 +35,8 @@ class ImageCRF(CRFEstimator):
         potts (bool, default False): Whether each pairwise feature has a single Potts weight instead of a table.
         non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
         ignore_label (default None): Label of void pixels, of the type of the labels.
-        objective (str, default "pseudolikelihood"): "pseudolikelihood", "composite", "consistent" or "likelihood"; see
-            :meth:`locpmap.CRF.fit`.
+        objective (str, default "pseudolikelihood"): "pseudolikelihood", "composite", "consistent", "contrastive" or
+            "likelihood"; see :meth:`locpmap.CRF.fit`.
         blocks (default None): Blocks of "composite" and "consistent" learning; see :meth:`locpmap.CRF.fit`. Blocks of
             decoding are set in ``options``.
         l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the sum over pixels. Biases are not

@@ -31,7 +31,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
             `LogisticRegression`. Biases are not penalised. With two classes w is the difference between their weights,
             as in scikit-learn.
         objective (str, default "pseudolikelihood"): Objective of learning with edges: "pseudolikelihood", "composite",
-            "consistent" or "likelihood"; see :meth:`locpmap.CRF.fit`.
+            "consistent", "contrastive" or "likelihood"; see :meth:`locpmap.CRF.fit`.
         blocks (str, tuple, list or None, default None): For "composite", a list of lists of sites. For "consistent",
             the blocks that LocPMAP climbs over.
         symmetric (bool, default False): Whether tables of edges are symmetric.

@@ -1,6 +1,6 @@
-"""Learning of CRF weights from labelled data: pseudolikelihood, composite likelihood and consistent learning.
+"""Learning of CRF weights from labelled data: (pseudo- and composite) likelihood, consistent and contrastive learning.
 
-This package does not depend on any decoder: consistent learning receives its sampler as an argument.
+This package does not depend on any decoder: the last two receive their sampler as an argument.
 """
 
 from locpmap.learning.options import FitOptions

@@ -15,11 +15,12 @@ class FitOptions:
 
     Args:
         max_iterations (int, default 200): Maximum number of L-BFGS iterations. For mini-batches and "consistent",
-            the maximum number of held-out checks, with 15 steps between two checks.
+            the maximum number of held-out checks, with 15 steps between two checks. "contrastive" performs this number
+            of steps, but at most 60.
         tolerance (float, default 1e-5): L-BFGS has converged when no entry of the projected gradient exceeds this
             value. The gradient is per site, with every feature scaled to root mean square 1.
         batch_size (int or None, default None): Number of inputs per step of mini-batch descent. None selects L-BFGS
-            over all inputs or, for "consistent", mini-batches of about 50,000 sites.
+            over all inputs or, for "consistent" and "contrastive", mini-batches of about 50,000 sites.
         checkpoint (str, os.PathLike or None, default None): File in which the state is saved every few seconds. A fit
             of the same data and options resumes from it. The file is removed when the fit ends.
         standard_errors (bool, default True): Whether to compute Godambe standard errors. They need at least 10 inputs,

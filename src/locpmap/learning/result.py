@@ -31,7 +31,8 @@ class FitResult:
         status (FitStatus): Reason why the fit ended.
         value (float): Final loss per labelled site: the negative log conditional likelihood plus the penalty. With
             blocks "rows+columns" it is the sum over both families of blocks. For mini-batches it is a mean over the
-            last 15 steps.
+            last 15 steps. "contrastive" has no loss; here and in ``curve`` it reports the largest absolute entry of
+            the gradient, in scaled coordinates.
         curve (array): Loss after each iteration of L-BFGS, (n_iterations + 1,), with the loss at the start first. For
             mini-batches, the loss of each step without the penalty, (n_iterations,).
         gradient_norm (float): Largest absolute entry of the projected gradient in scaled coordinates. For mini-batches,
