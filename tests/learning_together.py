@@ -58,6 +58,7 @@ def learn(processes: Processes, folder: Path) -> dict[str, np.ndarray]:
         "given once": run_fit(iter(pairs), objective="composite", blocks="rows", max_iterations=5),
         "an array": run_fit(*array, site_weights=np.arange(len(square)) + 1.0),
         "consistent": run_fit(images, labels, "consistent", max_iterations=6, **checkpoint_options("consistent")),
+        "contrastive": run_fit(images, labels, "contrastive", n_steps=2, max_iterations=6),
         "mini-batches": run_fit(lambda: iter(pairs), batch_size=4, max_iterations=4),
     }
     numbers = {name: result.w for name, result in results.items()}

@@ -22,6 +22,21 @@ def test_page_matches_the_record(name: str) -> None:
     assert page.filled(prose, page.tables_of(json.loads(page.RECORD.read_text()))) == prose
 
 
+def test_sentences_about_contrastive_learning_follow_from_the_record() -> None:
+    """Check docs/mathematics.md."""
+    page = pytest.importorskip("benchmarks.dial_page")
+    record = json.loads(page.RECORD.read_text())
+    rows = record["digits"]["rows"]
+    for decoder in page.DECODERS:
+        none, one, ten = (rows[name][decoder] for name in ("pseudolikelihood", "contrastive, 1", "contrastive, 10"))
+        assert none["iou"] < one["iou"] < ten["iou"]
+        assert none["nll"] > one["nll"] > ten["nll"]
+    assert min(rows, key=lambda name: rows[name]["locpmap"]["nll"]) == "consistent"
+    assert rows["consistent"]["locpmap"]["iou"] < rows["contrastive, 10"]["locpmap"]["iou"]
+    for model in record["couplings"]["models"].values():  # PMP and LocPMAP learn wrong couplings
+        assert min(model[name]["coupling_rmse"] for name in ("PMP", "LocPMAP")) > 2 * model["PCD, 5"]["coupling_rmse"]
+
+
 def test_readme_has_the_numbers_of_the_records() -> None:
     readme, records = (ROOT / "README.md").read_text(), ROOT / "benchmarks/results"
     decided, guaranteed, sampled, timed = (

@@ -10,6 +10,7 @@ at lag k. Half of the covariance of the differences estimates it.
 """
 
 import time
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,18 +37,17 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
     bounds = objective.parameters.bounds()
     low = np.full(size, -np.inf) if bounds is None else np.array([-np.inf if b[0] is None else b[0] for b in bounds])
 
-    def sums(batch: Batch, w: Array, step: int) -> Array:
-        """Return the sum of the differences in scaled coordinates, and their covariance over images, (P + P²,)."""
-        own = processes.part(batch.n_images)
-        if own.start == own.stop:
-            return np.zeros(size + size**2)
-        part = batch if processes.size == 1 else batch.part(own)
-        samples = sampler(part, w, 1, (control.seed + step) % SEEDS, own.start)
-        differences = objective.per_group(part, w, samples, -(-part.n_images // GROUPS)) / scales
-        n_groups, total = len(differences), differences.sum(axis=0)
-        if n_groups > 1:
-            differences = (differences - total / n_groups) * np.sqrt(n_groups / (n_groups - 1))
-        return np.append(total, differences.T @ differences)
+    def differences(batch: Batch, w: Array, step: int) -> Array:
+        """Return the sum of the differences in each group of images, in scaled coordinates, (GROUPS, P)."""
+        own, sums = processes.part(batch.n_images), np.zeros((GROUPS, size))
+        if own.start < own.stop:
+            part = batch if processes.size == 1 else batch.part(own)
+            samples = sampler(part, w, 1, (control.seed + step) % SEEDS, own.start)
+            for g, ends in enumerate(pairwise(_borders(batch))):
+                lo, hi = np.clip(ends, own.start, own.stop) - own.start
+                if lo < hi:
+                    sums[g] = objective(part.part(slice(lo, hi)), w, samples[lo:hi])[1] / scales
+        return processes.total(sums.ravel()).reshape(sums.shape)
 
     n_moves = min(max(control.max_iterations, 2), MOST)
     state = control.checkpoint.load() or {
@@ -62,13 +62,17 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
         w = point / scales
         batch = draw(data.batches, lambda b: control.batch_size or _batch_size(b), control.seed, step)
         here = data.weight * batch.n_images / data.n_images
-        mean, second = np.split(processes.total(sums(batch, w, step)) / here, [size])
+        sums, counts = differences(batch, w, step), np.diff(_borders(batch))[:, None]
+        mean = sums.sum(axis=0) / here
         gradient = mean + objective.penalty(w, data.weight)[1] / scales
-        squares = squares + second.reshape(size, size) / 2
+        n_groups = np.count_nonzero(counts)
+        if n_groups > 1:
+            sums = (sums - counts * sums.sum(axis=0) / batch.n_images) * np.sqrt(n_groups / (n_groups - 1))
+        squares = squares + sums.T @ sums / here / 2
         if step >= WARM_UP:
             derivative = squares / (step + 1)
             derivative[np.diag_indices(size)] += (
-                objective.l2 / data.weight / scales**2 + RIDGE * np.diag(derivative).mean()
+                objective.l2 / data.weight / scales**2 + RIDGE * np.diag(derivative).mean() + 1e-12
             )
             move = (1 + (step - WARM_UP) / 5) ** -0.8 * np.linalg.solve(derivative, gradient)
             point = np.maximum(point - move / max(1.0, np.abs(move).max() / MAX_MOVE), low)
@@ -98,6 +102,11 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
         w=w,
         names=objective.parameters.names,
     )
+
+
+def _borders(batch: Batch) -> Array:
+    """Return the first image of each group, and the number of images."""
+    return np.arange(GROUPS + 1) * batch.n_images // GROUPS
 
 
 def _batch_size(batch: Batch) -> int:

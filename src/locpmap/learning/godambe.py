@@ -29,7 +29,7 @@ def standard_errors(objective: Objective, data: Dataset, w: Array) -> Array | No
     scales, bounds = data.scales, objective.parameters.bounds()
     # A weight at its bound is treated as fixed.
     free = np.ones(len(w), bool) if bounds is None else np.array([low is None for low, _ in bounds]) | (w > 0)
-    gradients = [np.empty((0, len(w))), *(objective.per_group(batch, w) for batch in data.own)]
+    gradients = [np.empty((0, len(w))), *(objective.per_image(batch, w) for batch in data.own)]
     scores = (np.concatenate(gradients) / scales)[:, free]
     curvature = (_curvature(objective, data, w) / np.outer(scales, scales))[np.ix_(free, free)]
     inverse = np.linalg.pinv(curvature, rcond=1e-10, hermitian=True)

@@ -42,9 +42,9 @@ def sums_of_groups(
     plan: BlockPlan | None = None,
     samples: Array | None = None,
     contrastive: bool = False,
-    per_group: int | None = None,
+    one_by_one: bool = False,
 ) -> Iterator[Sums]:
-    """Yield the loss and its gradients for each group of images in order; ``per_group`` sets their number.
+    """Yield the loss and its gradients for each group of images in order, or for each image with ``one_by_one``.
 
     With a plan this is the composite likelihood of its blocks. Otherwise it is the loss of single sites given
     ``samples`` (N, S, M) of their neighbours, which default to the true labels. If ``contrastive``, it is the mean
@@ -81,7 +81,7 @@ def sums_of_groups(
         return namespace(value).concatenate(sums)
 
     most = JOB_SITES if on_cpu else max(1, GPU_SCORES // weights.shape[1] ** 2)
-    images = per_group or max(1, most // n_sites)
+    images = 1 if one_by_one else max(1, most // n_sites)
     groups = [(lo, min(lo + images, n_images)) for lo in range(0, n_images, images)]
     at_a_time = (CPU_GROUPS if on_cpu else GPU_GROUPS) * outer.n_threads
     cut = 1 + weights.size

@@ -44,9 +44,9 @@ class Objective:
         value, *gradients = total(self._groups(batch, w, samples))
         return value, self.parameters.gradient(*gradients)
 
-    def per_group(self, batch: Batch, w: Array, samples: Array | None = None, n_images: int = 1) -> Array:
-        """Return the gradient of each group of ``n_images`` images, (groups, P); ``samples`` as above."""
-        groups = self._groups(batch, w, samples, n_images)
+    def per_image(self, batch: Batch, w: Array) -> Array:
+        """Return the gradient of each image, (N, P)."""
+        groups = self._groups(batch, w, one_by_one=True)
         return np.array([self.parameters.gradient(sums.by_weights, sums.by_tables) for sums in groups])
 
     def mean(self, data: Dataset, w: Array) -> tuple[float, Array]:
@@ -63,7 +63,7 @@ class Objective:
         gradient = np.where(self.parameters.penalised, self.l2 / weight * w, 0.0)
         return 0.5 * float(gradient @ w), gradient
 
-    def _groups(self, batch: Batch, w: Array, samples: Array | None = None, per_group: int | None = None) -> Any:
+    def _groups(self, batch: Batch, w: Array, samples: Array | None = None, *, one_by_one: bool = False) -> Any:
         plan = self._plan(batch) if self.blocks is not None and samples is None else None
         if self.independent:
             samples = np.full((*batch.labels.shape, 1), VOID, np.int16)
@@ -72,7 +72,7 @@ class Objective:
             "samples": samples,
             "contrastive": self.contrastive and samples is not None,
         }
-        return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how, per_group=per_group)
+        return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how, one_by_one=one_by_one)
 
     @staticmethod
     def check_weights(batch: Batch) -> None:
