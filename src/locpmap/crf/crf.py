@@ -9,11 +9,11 @@ from locpmap.arrays import Array, Restore
 from locpmap.crf.calibration import Calibration, calibrate
 from locpmap.crf.compose import compose
 from locpmap.crf.error_fields import fit_fields
-from locpmap.crf.fitting import OBJECTIVES, Extractor, Task, fit, job_of
+from locpmap.crf.fitting import Extractor, Task, check_objective, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
 from locpmap.crf.progress import progress_callback
-from locpmap.errors import InputError, InputTypeError, one_of, whole_number, within
+from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
@@ -153,8 +153,7 @@ class CRF:
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
                 a tile (h, w), or a list of lists of sites, which a graph needs. For "consistent": the blocks that
                 LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
-            n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.  More sweeps bring
-                the weights closer to those of the likelihood.
+            n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
             site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.
             validation (tuple, default None): Pair (inputs, labels) for early stopping of "consistent" and mini-batches.
@@ -180,18 +179,9 @@ class CRF:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
-            "contrastive" also starts from the pseudolikelihood's weights, and holds no data out. It uses all inputs
-            and estimates no standard errors.
+            "contrastive" also starts there, and holds no data out. More sweeps are closer to the likelihood.
         """
-        one_of("objective", objective, OBJECTIVES)
-        if blocks is not None and objective not in ("composite", "consistent"):
-            raise InputError(
-                f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'"
-            )
-        if n_steps is not None and objective != "contrastive":
-            raise InputError(f"n_steps is given with objective={objective!r}, expected it with 'contrastive'")
-        if n_steps is not None:
-            n_steps = whole_number("n_steps", n_steps, 1)
+        check_objective(objective, blocks, n_steps)
         if not isinstance(options, FitOptions):
             raise InputTypeError(f"options is a {type(options).__name__}, expected locpmap.learning.FitOptions")
         within("l2", l2, 0)

@@ -12,7 +12,7 @@ import numpy as np
 from locpmap.arrays import Array, on_gpu
 from locpmap.crf.compose import compose
 from locpmap.crf.progress import progress_callback
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, one_of, whole_number
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
 from locpmap.graphs import Grid
@@ -72,6 +72,17 @@ class Task:
     device: str  # device on which samples are drawn
     options: FitOptions
     n_steps: int | None = None
+
+
+def check_objective(objective: str, blocks: Any, n_steps: Any) -> None:
+    """Raise if the objective is unknown, or an option belongs to another one."""
+    one_of("objective", objective, OBJECTIVES)
+    if blocks is not None and objective not in ("composite", "consistent"):
+        raise InputError(f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'")
+    if n_steps is not None:
+        if objective != "contrastive":
+            raise InputError(f"n_steps is given with objective={objective!r}, expected it with 'contrastive'")
+        whole_number("n_steps", n_steps, 1)
 
 
 def job_of(inputs: Any, batches: list[Batch], n_labels: int, processes: Processes) -> Job:
