@@ -38,8 +38,8 @@ class MaxProduct(MessagePassing):
     Notes:
         A sweep costs O(E·L) for Potts models and O(E·L²) for others.  Memory is 8 bytes times 2E·L per image.
 
-        Whether the bound reaches the best score depends on the model.  On 12×12 grids it did so for attractive
-        couplings up to 5, and for couplings of random sign up to 0.5.
+        Whether the bound reaches the best score depends on the model: it often does for attractive couplings, and
+        rarely for strong couplings of random sign.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
