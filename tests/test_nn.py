@@ -563,7 +563,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: nn.PseudolikelihoodLoss()(LOGITS, (torch.ones(1, 3, 3), torch.ones(1, 3, 4)), LABELS),
         r"vertical\) has shape \(1, 3, 4\), expected \(\), \(2, 2\), \(1, 2, 4\) or \(1, 2, 4, 2, 2\)",
     ),
-    "single": (lambda: nn.PseudolikelihoodLoss()(LOGITS, torch.ones(1, 3, 3), LABELS), "or a pair"),
+    "single": (lambda: nn.PseudolikelihoodLoss()(LOGITS, torch.ones(1, 3, 3), LABELS), "one entry per step"),
     "triple": (
         lambda: nn.PseudolikelihoodLoss()(LOGITS, (1.0, 1.0, 1.0), LABELS),
         "pairwise has 3 entries, expected 2",

@@ -3,6 +3,6 @@
 from locpmap.graphs.clusters import cluster_hierarchy
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Box, Grid, Steps, ends_of
-from locpmap.graphs.volume import Volume
+from locpmap.graphs.volume import Volume, box_of
 
-__all__ = ["Box", "Graph", "Grid", "Steps", "Volume", "cluster_hierarchy", "ends_of"]
+__all__ = ["Box", "Graph", "Grid", "Steps", "Volume", "box_of", "cluster_hierarchy", "ends_of"]

@@ -1,11 +1,13 @@
 """Volumes: cuboids of voxels, whole or as windows of a larger volume."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from locpmap.errors import InputError
-from locpmap.graphs.grid import Box
+from locpmap.graphs.grid import Box, Grid
 
 _STEPS: dict[int, tuple[tuple[int, ...], ...]] = {6: ((0, 0, 1), (0, 1, 0), (1, 0, 0))}
 _STEPS[26] = (
@@ -90,3 +92,14 @@ class Volume(Box):
     def steps(self) -> tuple[tuple[int, ...], ...]:
         """Steps (planes, rows, columns) from the first end of an edge to its second."""
         return _STEPS[self.connectivity]
+
+
+def box_of(shape: Sequence[int], connectivity: Any) -> Box:
+    """Return the grid (H, W) or the volume (D, H, W) of a shape.
+
+    >>> from locpmap.graphs import box_of
+    >>> box_of((2, 3, 4), 6).direction_sizes
+    [18, 16, 12]
+    """
+    *depth, height, width = shape
+    return Volume(depth[0], height, width, connectivity) if depth else Grid(height, width, connectivity)

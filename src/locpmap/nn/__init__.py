@@ -1,7 +1,7 @@
 """CRFs in torch: losses for a CRF on top of a network's logits, and a head with the pairwise weights.
 
-Logits have the shape (N, K, H, W) and labels (N, H, W), as is usual in torch. Scores are log-potentials: larger is
-better.
+Logits have the shape (N, K, H, W) and labels (N, H, W), as is usual in torch. Logits of volumes have the shape
+(N, K, D, H, W). Scores are log-potentials: larger is better.
 
 >>> import torch
 >>> from locpmap import nn

@@ -1,8 +1,9 @@
 """The loss of a CRF with error fields: the likelihood of labels at several pixels, averaged over sampled fields.
 
 An error field is a random effect, so that the labels of near pixels depend on each other.  The loss is a composite
-likelihood of sets of four pixels at the distances 1, 2, 4 and so on, because the likelihood of a whole image cannot be
-estimated from few samples: one of them dominates the mean, and the sizes of the fields are then learned too small.
+likelihood of sets of four pixels, or eight voxels, at the distances 1, 2, 4 and so on.  The likelihood of a whole
+image cannot be estimated from few samples: one of them dominates the mean, and the sizes of the fields are then learned
+too small.
 """
 
 import math
@@ -21,9 +22,9 @@ from locpmap.nn.potentials import Field, PairwiseForm, make_field, reduce
 class FieldLoss(torch.nn.Module):  # type: ignore[misc]
     """Loss through which the sizes of error fields are learned, together with unary and pairwise scores.
 
-    Call it as ``loss(logits, pairwise, labels, sizes)``.  Let β run over sets of 2 × 2 pixels at distance d, and let
-    f^1..f^M be error fields that are added to the logits.  The loss is the mean over d = 1, 2, 4, .. up to the coarsest
-    cell of ::
+    Call it as ``loss(logits, pairwise, labels, sizes)``.  Let β run over sets of 2 × 2 pixels, or 2 × 2 × 2 voxels,
+    at distance d, and let f^1..f^M be error fields that are added to the logits.  The loss is the mean over
+    d = 1, 2, 4, .. up to the coarsest cell of ::
 
         -Σ_β log mean_m Π_(i in β) p(y_i | f^m)
 
@@ -80,19 +81,18 @@ class FieldLoss(torch.nn.Module):  # type: ignore[misc]
         """Draw error fields and return the loss, a scalar tensor.
 
         Args:
-            logits (Tensor): Unary scores (N, K, H, W).
+            logits (Tensor): Unary scores (N, K, H, W) or (N, K, D, H, W).
             pairwise (float, Tensor or sequence): As for :meth:`PseudolikelihoodLoss.forward`.
-            labels (Tensor): True labels (N, H, W), integers.
+            labels (Tensor): True labels (N, H, W) or (N, D, H, W), integers.
             sizes (Tensor): Standard deviations as in :class:`locpmap.ErrorFields` with cells of 4, 8, .. pixels: (J,),
                 (J, K), or (N, J, K).
         """
         field = make_field(logits, pairwise, labels, self.objective.ignore_index, self.steps)
         sizes = _checked_sizes(sizes, logits)
-        n_images, _, height, width = logits.shape
         with torch.autocast(logits.device.type, enabled=False):
-            errors = draw_fields(sizes, (height, width), self.n_samples, self._generator(logits.device))
+            errors = draw_fields(sizes, field.shape, self.n_samples, self._generator(logits.device))
             losses = self.objective.of_sites(_with_errors(field, errors.to(field.unary.dtype), self.n_samples))
-            losses = losses.reshape(n_images, self.n_samples, height, width)
+            losses = losses.reshape(-1, self.n_samples, *field.shape)
             distances = [2**level for level in range(sizes.shape[1] + 2)]  # the last one is the coarsest cell
             total = sum(_likelihood_loss(_of_sets(losses, distance)) for distance in distances)
             return reduce(total / len(distances), field, self.objective.reduction)
@@ -103,8 +103,8 @@ class FieldLoss(torch.nn.Module):  # type: ignore[misc]
 
 
 @torch.compiler.disable  # for its generator
-def draw_fields(sizes: Tensor, shape: tuple[int, int], n_samples: int, generator: torch.Generator) -> Tensor:
-    """Draw sums of error fields, (N · M, K, H, W), for standard deviations ``sizes`` (N, J, K) and M samples per image.
+def draw_fields(sizes: Tensor, shape: tuple[int, ...], n_samples: int, generator: torch.Generator) -> Tensor:
+    """Draw sums of error fields, (N · M, K, *shape), for standard deviations ``sizes`` (N, J, K), M samples per image.
 
     They have the distribution of :class:`locpmap.ErrorFields`, but with normal nodes.  The gradient with respect to the
     sizes needs memory for the nodes only.  ``generator`` is on the device of the sizes.
@@ -112,29 +112,29 @@ def draw_fields(sizes: Tensor, shape: tuple[int, int], n_samples: int, generator
     n_images, n_scales, n_labels = sizes.shape
     n, options = n_images * n_samples, {"device": sizes.device, "generator": generator}
     coarsest = ErrorFields.cell << max(0, n_scales - 1)
-    phases = torch.randint(coarsest, (2, n, 1, 1, 1), **options)
+    phases = torch.randint(coarsest, (len(shape), n, 1, 1), **options)
     total = sizes.new_zeros(n, n_labels, *shape)
     for scale, of_scale in enumerate(sizes.unbind(1)):
         cell = ErrorFields.cell << scale
         sides = [(side - 1 + coarsest - 1) // cell + 2 for side in shape]
         noise = torch.randn(n, n_labels, *sides, dtype=sizes.dtype, **options)
-        nodes = LINEAR * of_scale.repeat_interleave(n_samples, 0)[:, :, None, None] * noise
-        rows, columns = (
-            _hats(phase, side, n_nodes, cell).to(sizes.dtype)
-            for phase, side, n_nodes in zip(phases, shape, sides, strict=True)
-        )
-        total = total + rows @ nodes @ columns.mT
+        deviation = LINEAR ** (len(shape) / 2) * of_scale.repeat_interleave(n_samples, 0)
+        field = deviation.reshape(n, n_labels, *[1] * len(shape)) * noise
+        for axis, (phase, side, n_nodes) in enumerate(zip(phases, shape, sides, strict=True), 2):
+            hats = _hats(phase, side, n_nodes, cell).to(sizes.dtype)
+            field = torch.einsum("npq,nk...q->nk...p", hats, field.movedim(axis, -1)).movedim(-1, axis)
+        total = total + field
     return total
 
 
 def _hats(phases: Tensor, n_pixels: int, n_nodes: int, cell: int) -> Tensor:
-    """Return the weights of linear interpolation, (n, 1, n_pixels, n_nodes), for phases (n, 1, 1, 1)."""
+    """Return the weights of linear interpolation, (n, n_pixels, n_nodes), for phases (n, 1, 1)."""
     pixels, nodes = (torch.arange(n, device=phases.device) for n in (n_pixels, n_nodes))
     return (1 - (pixels[:, None] + phases - cell * nodes).abs() / cell).clamp(min=0)
 
 
 def _with_errors(field: Field, errors: Tensor, n_samples: int) -> Field:
-    """Return a field with every image repeated, and with errors (N · M, K, H, W) added to its unary scores."""
+    """Return a field with every image repeated, and with errors (N · M, K, ..) added to its unary scores."""
 
     def repeated(tensor: Tensor) -> Tensor:
         return tensor.repeat_interleave(n_samples, 0)
@@ -143,15 +143,16 @@ def _with_errors(field: Field, errors: Tensor, n_samples: int) -> Field:
         unary=repeated(field.unary) + errors.flatten(2).mT,
         pairwise=repeated(field.pairwise) if len(field.pairwise) > 1 else field.pairwise,
         labels=repeated(field.labels),
-        terms=tuple(repeated(term) if term.dim() in (3, 5) and len(term) > 1 else term for term in field.terms),
+        terms=tuple(repeated(term) if term.dim() > 2 and len(term) > 1 else term for term in field.terms),
     )
 
 
 def _of_sets(losses: Tensor, distance: int) -> Tensor:
-    """Return the sums of losses (N, M, H, W) over sets of 2 × 2 pixels at a distance, cut at the borders."""
-    height, width = losses.shape[2:]
-    padded = F.pad(losses, (0, -width % (2 * distance), 0, -height % (2 * distance)))
-    return padded.unflatten(3, (-1, 2, distance)).unflatten(2, (-1, 2, distance)).sum((3, 6))
+    """Return the sums of losses (N, M, ..) over sets of 2 sites along each axis at a distance, cut at the borders."""
+    for axis in range(2, losses.dim()):
+        missing = (*(0, 0) * (losses.dim() - 1 - axis), 0, -losses.shape[axis] % (2 * distance))
+        losses = F.pad(losses, missing).unflatten(axis, (-1, 2, distance)).sum(axis + 1).flatten(axis, axis + 1)
+    return losses
 
 
 def _likelihood_loss(losses: Tensor) -> Tensor:
@@ -171,7 +172,7 @@ def _checked_sizes(sizes: Tensor, logits: Tensor) -> Tensor:
     if not isinstance(sizes, Tensor) or not sizes.is_floating_point():
         came = f"has dtype {sizes.dtype}" if isinstance(sizes, Tensor) else f"is a {type(sizes).__name__}"
         raise InputTypeError(f"sizes {came}, expected a tensor of floating point")
-    n_images, n_labels, height, width = logits.shape
+    n_images, n_labels, *size = logits.shape
     given = sizes[:, None] if sizes.dim() == 1 else sizes
     given = given[None] if given.dim() == 2 else given
     if given.dim() != 3 or len(given) not in (1, n_images) or given.shape[2] not in (1, n_labels):
@@ -180,5 +181,5 @@ def _checked_sizes(sizes: Tensor, logits: Tensor) -> Tensor:
         )
     if not torch.compiler.is_compiling() and not bool(((given >= 0) & torch.isfinite(given)).all()):
         raise InputError("sizes holds a negative number, NaN or infinity, expected finite ones of at least 0")
-    check_scales(given.shape[1], ErrorFields.cell, max(height, width))
+    check_scales(given.shape[1], ErrorFields.cell, max(size))
     return given.expand(n_images, -1, n_labels)

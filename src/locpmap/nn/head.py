@@ -10,15 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, one_of, whole_number
-from locpmap.graphs import Grid, Steps
-from locpmap.graphs.grid import check_steps, ends_of, name_of
+from locpmap.graphs import box_of, ends_of
+from locpmap.graphs.grid import name_of
 from locpmap.inference import ErrorFields, LocPMAP, infer
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.kernels.fields import MAX_SCALES
 from locpmap.nn.field_loss import FieldLoss
 from locpmap.nn.losses import CompositeLikelihoodLoss, ConsistentLoss, PseudolikelihoodLoss
-from locpmap.nn.potentials import NEAREST, grid_potentials
+from locpmap.nn.potentials import NEAREST, AnySteps, box_potentials, check_axes, connectivity_of, nearest, parse_steps
 from locpmap.result import Result
 
 OBJECTIVES = {
@@ -33,7 +33,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
     """CRF on top of a network's logits, with learned or fixed pairwise terms.
 
     In training mode ``head(logits, labels)`` returns the loss. In evaluation mode ``head(logits)`` returns a
-    :class:`locpmap.Result` with labels (N, H, W) and probabilities (N, H, W, K).
+    :class:`locpmap.Result` with labels (N, H, W) and probabilities (N, H, W, K). With ``steps=6`` or 26 the logits are
+    those of volumes, (N, K, D, H, W), and so are labels and results.
 
     The pairwise terms have one of three forms:
 
@@ -55,16 +56,17 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         feature_channels (int or None, default None): Number C of channels, at least 1, of the feature map from which
             terms are predicted. ``feature_map`` is then required in every call. It cannot be combined with
             ``features`` or ``learn=False``.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
+        steps (int or tuple, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
             with the constraints of :class:`locpmap.graphs.Grid`. Longer steps such as ``(0, 5)`` connect pixels beyond
-            the receptive field of a network.
+            the receptive field of a network. 6 or 26 for the neighbours in a volume, with the steps of
+            :class:`locpmap.graphs.Volume`.
         learn (bool, default True): Whether the weights are parameters. Otherwise they are a buffer and stay fixed.
         weights (float or array, default 0.0): Initial weights. They are broadcast to (D, F) for D steps, or to
             (D, F, K, K) for tables. A single number is a Potts weight, also for tables. Ignored with
             ``feature_channels``, whose convolution starts at 0.
         objective (str or Module, default "consistent"): "pseudolikelihood", "composite", "consistent", or a configured
-            loss with the same ``steps``. "composite" needs the default steps. "consistent" adapts the strength of the
-            coupling to the decoder.
+            loss with the same ``steps``. "composite" needs the default steps or 6. "consistent" adapts the strength of
+            the coupling to the decoder.
         method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in
             :func:`locpmap.infer`.
         options (dict or None, default None): Options of a decoder that is given by name; not allowed for a configured
@@ -91,6 +93,13 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         >>> head.train(False)(torch.zeros(2, 3, 9, 9)).samples.shape
         torch.Size([10, 2, 9, 9])
 
+        A head for volumes, with a weight per direction:
+
+        >>> head = CRFHead(2, steps=6)
+        >>> head(torch.zeros(1, 2, 3, 4, 5), torch.zeros(1, 3, 4, 5, dtype=torch.int64)).backward()
+        >>> head.weights.shape, head.train(False)(torch.zeros(1, 2, 3, 4, 5)).labels.shape
+        (torch.Size([3, 1]), torch.Size([1, 3, 4, 5]))
+
     See Also:
         :class:`CRFNetwork`, :class:`ConsistentLoss`, :class:`PseudolikelihoodLoss`, :class:`CompositeLikelihoodLoss`,
         :class:`FieldLoss`.
@@ -105,7 +114,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         *,
         features: int | None = None,
         feature_channels: int | None = None,
-        steps: Steps = NEAREST,
+        steps: int | AnySteps = NEAREST,
         learn: bool = True,
         weights: Any = 0.0,
         objective: str | torch.nn.Module = "consistent",
@@ -120,7 +129,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
                 raise InputError(f"{name} is {count!r}, expected a whole number of at least 1")
         one_of("pairwise", pairwise, ("potts", "table"))
         self.n_labels, self.features, self.feature_channels, self.seed = n_labels, features, feature_channels, seed
-        self.steps = check_steps("steps", steps)
+        self.steps = parse_steps(steps)
         self.term_shape = () if pairwise == "potts" else (n_labels, n_labels)
         if feature_channels is None:
             start = _start(weights, (len(self.steps), features or 1, *self.term_shape))
@@ -132,7 +141,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
             raise InputError("feature_channels is given with features or learn=False, expected it alone")
         else:
             per_step = 1 if pairwise == "potts" else n_labels**2
-            self.predict = torch.nn.Conv2d(feature_channels, len(self.steps) * per_step, 1)
+            convolution = torch.nn.Conv2d if len(self.steps[0]) == 2 else torch.nn.Conv3d
+            self.predict = convolution(feature_channels, len(self.steps) * per_step, 1)
             torch.nn.init.zeros_(self.predict.weight)
             torch.nn.init.zeros_(self.predict.bias)
         self.objective = _objective(objective, self.steps)
@@ -161,12 +171,14 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         """Return the loss in training mode, or the decoded result in evaluation mode.
 
         Args:
-            logits (Tensor): Unary scores (N, K, H, W).
-            labels (Tensor or None, default None): True labels (N, H, W); ignored in evaluation mode.
-            feature_map (Tensor or None, default None): Features (N, C, H, W) for a head with ``feature_channels``.
+            logits (Tensor): Unary scores (N, K, H, W), or (N, K, D, H, W) for a head with the steps of a volume.
+            labels (Tensor or None, default None): True labels (N, H, W) or (N, D, H, W); ignored in evaluation mode.
+            feature_map (Tensor or None, default None): Features (N, C, ..) of the logits' size, for a head with
+                ``feature_channels``.
             edge_features (sequence of Tensor or None, default None): One tensor per step for a head with ``features``.
-                By default the steps are horizontal, (N, H, W-1, F), and vertical, (N, H-1, W, F). The first axis may be
-                1 for features that all images share.
+                By default the steps are horizontal, (N, H, W-1, F), and vertical, (N, H-1, W, F). In a volume they are
+                (N, D, H, W-1, F), (N, D, H-1, W, F) and (N, D-1, H, W, F). The first axis may be 1 for features that
+                all images share.
 
         Returns:
             The loss, as the objective reduces it, or a :class:`locpmap.Result`.
@@ -190,15 +202,15 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         """Return the pairwise terms, one tensor per step, in a form that the losses accept as ``pairwise``.
 
         Args:
-            logits (Tensor): Unary scores (N, K, H, W).
+            logits (Tensor): Unary scores, as for :meth:`forward`.
             feature_map (Tensor or None, default None): As for :meth:`forward`.
             edge_features (sequence of Tensor or None, default None): As for :meth:`forward`.
 
         Returns:
-            Tensors of shape () or (K, K), or of these shapes per edge, with the axes (1|N, rows, columns) in front.
+            Tensors of shape () or (K, K), or of these shapes per edge, with the axes (1|N, [planes,] rows, columns) in
+            front.
         """
-        if logits.dim() != 4 or logits.shape[1] != self.n_labels:
-            raise InputError(f"logits has shape {tuple(logits.shape)}, expected (N, {self.n_labels}, H, W)")
+        check_axes(logits, self.steps, self.n_labels)
         _check_given("feature_map", feature_map, "feature_channels", self.feature_channels)
         _check_given("edge_features", edge_features, "features", self.features)
         if feature_map is not None:
@@ -214,7 +226,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         ``feature_channels`` returns the same numbers for all images.
 
         Args:
-            logits (Tensor): Unary scores (N, K, H, W).
+            logits (Tensor): Unary scores, as for :meth:`forward`.
             feature_map (Tensor or None, default None): As for :meth:`forward`.
 
         Returns:
@@ -223,8 +235,8 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         if not self.n_scales:
             return logits.new_zeros(len(logits), 0, self.n_labels)
         with torch.autocast(logits.device.type, enabled=False):
-            map_ = self.spread.new_zeros(len(logits), 0, 1, 1) if feature_map is None else feature_map
-            pooled = map_.to(self.spread.dtype).mean((2, 3))
+            map_ = self.spread.new_zeros(len(logits), 0, 1) if feature_map is None else feature_map
+            pooled = map_.to(self.spread.dtype).flatten(2).mean(2)
             linear = F.linear(pooled, self.spread[:, 1:], self.spread[:, 0])
             return F.softplus(linear).unflatten(1, (self.n_scales, self.n_labels))
 
@@ -235,16 +247,17 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
         # Select the first ends of the edges: for example, pixels of the last column have no right neighbour.
         at_sites = self.predict(feature_map).movedim(1, -1).unflatten(-1, (len(self.steps), *self.term_shape))
         places = [ends_of(step, *logits.shape[2:])[0] for step in self.steps]
-        return tuple(term[:, rows, columns] for term, (rows, columns) in zip(at_sites.unbind(3), places, strict=True))
+        terms = at_sites.unbind(logits.dim() - 1)
+        return tuple(term[:, *place] for term, place in zip(terms, places, strict=True))
 
     def _weighted(self, logits: Tensor, edge_features: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        n_images, _, height, width = logits.shape
+        n_images, _, *size = logits.shape
         names = [name_of(step) for step in self.steps]
         if len(edge_features) != len(names):
             raise InputError(
                 f"edge_features has {len(edge_features)} entries, expected {len(names)}: {' and '.join(names)}"
             )
-        shapes = Grid(height, width, self.steps).direction_shapes
+        shapes = box_of(size, connectivity_of(self.steps)).direction_shapes
         for name, given, edges in zip(names, edge_features, shapes, strict=True):
             shape = (*edges, self.features)
             if given.shape[1:] != shape or given.shape[0] not in (1, n_images):
@@ -260,7 +273,7 @@ class CRFHead(torch.nn.Module):  # type: ignore[misc]
     @torch.compiler.disable
     @torch.no_grad()
     def _decode(self, logits: Tensor, terms: tuple[Tensor, ...], sizes: Tensor) -> Result:
-        potentials = grid_potentials(logits.movedim(1, -1), terms, self.steps)
+        potentials = box_potentials(logits.movedim(1, -1), terms, self.steps)
         decoder = self.decoder
         if self.n_scales and isinstance(decoder, LocPMAP):
             decoder = replace(decoder, fields=ErrorFields(sizes))
@@ -285,13 +298,14 @@ def _start(weights: Any, shape: tuple[int, ...]) -> Tensor:
         raise InputError(f"weights is {came!r}, expected numbers that broadcast to {shape}") from None
 
 
-def _objective(objective: str | torch.nn.Module, steps: Steps) -> torch.nn.Module:
+def _objective(objective: str | torch.nn.Module, steps: AnySteps) -> torch.nn.Module:
+    near = nearest(len(steps[0]))
     if isinstance(objective, torch.nn.Module):
-        if getattr(objective, "steps", steps) != steps:
-            raise InputError(f"objective has steps={objective.steps}, expected {steps} like the head")
+        if (getattr(objective, "steps", steps) or near) != steps:
+            raise InputError(f"objective has steps={objective.steps or near}, expected {steps} like the head")
         return objective
     if not isinstance(objective, str):
         raise InputTypeError(f"objective is a {type(objective).__name__}, expected a name or a loss")
-    if one_of("objective", objective, OBJECTIVES) == "composite" and steps != NEAREST:
-        raise InputError(f"steps is {steps}, expected nearest neighbours {NEAREST} with objective='composite'")
+    if one_of("objective", objective, OBJECTIVES) == "composite" and steps != near:
+        raise InputError(f"steps is {steps}, expected nearest neighbours {near} with objective='composite'")
     return OBJECTIVES[objective]() if objective == "composite" else OBJECTIVES[objective](steps=steps)

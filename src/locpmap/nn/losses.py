@@ -1,4 +1,4 @@
-"""Losses of a CRF on the grid: pseudolikelihood, composite likelihood and the consistent objective.
+"""Losses of a CRF on images or volumes: pseudolikelihood, composite likelihood and the consistent objective.
 
 - Pseudolikelihood: the cross-entropy of every site given the true labels of its neighbours.
 - Composite likelihood: ``-log p(y_β | y_¬β) = log Σ exp(score of β's labellings) - score of the true labelling`` of
@@ -11,18 +11,17 @@ import torch
 from torch import Tensor
 
 from locpmap.errors import InputError, InputTypeError, one_of, whole_number
-from locpmap.graphs import Steps
-from locpmap.graphs.grid import check_steps
 from locpmap.inference import LocPMAP
 from locpmap.inference import samples as drawn_samples
 from locpmap.nn.operators import block_losses, site_losses
 from locpmap.nn.potentials import (
-    NEAREST,
     VOID,
+    AnySteps,
     Field,
     PairwiseForm,
     check_ignore_index,
     make_field,
+    parse_steps,
     potentials_of,
     reduce,
 )
@@ -32,7 +31,7 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """Negative log-pseudolikelihood of a CRF on the grid: ``-log p(y_i | y_¬i)`` per site i.
+    """Negative log-pseudolikelihood of a CRF on images or volumes: ``-log p(y_i | y_¬i)`` per site i.
 
     Each site contributes the cross-entropy of its label given the true labels of its neighbours. Without coupling the
     loss equals ``torch.nn.functional.cross_entropy``. Call it as ``loss(logits, pairwise, labels)``; see
@@ -41,8 +40,9 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     Args:
         ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
         reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Offsets (rows down, columns right) to the neighbours of a
-            site; see :class:`locpmap.graphs.Grid`.
+        steps (int or tuple, default None): Neighbours of a site. None for the nearest ones: 4 in images and 6 in
+            volumes. 6 or 26 for volumes, or a tuple of steps (rows down, columns right) for images; see
+            :class:`locpmap.graphs.Grid`.
 
     Notes:
         Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under
@@ -62,9 +62,9 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         :class:`CompositeLikelihoodLoss`, :class:`ConsistentLoss`, :class:`CRFHead`.
     """
 
-    def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: Steps = NEAREST) -> None:
+    def __init__(self, ignore_index: int = -100, reduction: str = "mean", steps: int | AnySteps | None = None) -> None:
         super().__init__()
-        self.steps = check_steps("steps", steps)
+        self.steps = None if steps is None else parse_steps(steps)
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
@@ -72,15 +72,16 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         """Return the loss.
 
         Args:
-            logits (Tensor): Unary scores (N, K, H, W). A score of -inf forbids a label.
+            logits (Tensor): Unary scores (N, K, H, W), or (N, K, D, H, W) for volumes. A score of -inf forbids a label.
             pairwise (float, Tensor or sequence): Finite pairwise scores: a Potts weight, which scores equal labels; a
                 table (K, K), whose first axis is the label of the left or upper site; or a sequence with one entry per
                 step, by default horizontal and vertical. An entry is a weight, a table, weights per edge, or tables
                 per edge. For horizontal edges, these have the shapes (), (K, K), (N, H, W-1) and (N, H, W-1, K, K).
-            labels (Tensor): True labels (N, H, W), integers.
+                In a volume, the three entries are for neighbours in a row, in a column and in adjacent planes.
+            labels (Tensor): True labels (N, H, W) or (N, D, H, W), integers.
 
         Returns:
-            A scalar tensor, or (N, H, W) for ``reduction="none"``.
+            A scalar tensor, or one in the shape of the labels for ``reduction="none"``.
         """
         field = make_field(logits, pairwise, labels, self.ignore_index, self.steps)
         return reduce(self.of_sites(field), field, self.reduction)
@@ -91,14 +92,15 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
 
 
 class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
-    """Negative log composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β of the 4-connected grid.
+    """Negative log composite likelihood ``-Σ_β log p(y_β | y_¬β)`` over blocks β.
 
-    Call it as ``loss(logits, pairwise, labels)``; see :meth:`PseudolikelihoodLoss.forward` for the arguments.
+    Sites have 4 neighbours, or 6 in volumes. Call it as ``loss(logits, pairwise, labels)``; see
+    :meth:`PseudolikelihoodLoss.forward` for the arguments.
 
     Args:
         blocks (str or tuple, default "rows+columns"): "rows", "columns", "rows+columns" (the sum of both), or a tile
-            ``(h, w)`` with up to 4,096 joint labellings. Tiles start at the top left corner and are cut at the lower
-            and right borders.
+            ``(h, w)``, in volumes ``(d, h, w)``, with up to 4,096 joint labellings. Tiles start at the top left corner
+            and are cut at the lower and right borders.
         ignore_index (int, default -100): Label of void sites. They have no loss, do not influence their neighbours,
             and split a chain.
         reduction (str, default "mean"): "mean" divides the sum over all blocks by the number of labelled sites; "sum"
@@ -120,23 +122,27 @@ class CompositeLikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
     """
 
     def __init__(
-        self, blocks: str | tuple[int, int] = "rows+columns", ignore_index: int = -100, reduction: str = "mean"
+        self, blocks: str | tuple[int, ...] = "rows+columns", ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
         super().__init__()
         if isinstance(blocks, str):
             one_of("blocks", blocks, LINES)
-        elif not isinstance(blocks, tuple) or len(blocks) != 2 or not all(isinstance(n, int) and n > 0 for n in blocks):
-            raise InputError(f"blocks is {blocks!r}, expected a name or a tile (h, w) of at least one site")
-        self.blocks, self.steps = blocks, NEAREST
+        elif (
+            not isinstance(blocks, tuple)
+            or len(blocks) not in (2, 3)
+            or not all(type(n) is int and n > 0 for n in blocks)
+        ):
+            raise InputError(f"blocks is {blocks!r}, expected a name or a tile such as (h, w) of at least one site")
+        self.blocks, self.steps = blocks, None
         self.ignore_index = check_ignore_index(ignore_index)
         self.reduction = one_of("reduction", reduction, ("mean", "sum"))
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
         """Return the loss, a scalar tensor; see :meth:`PseudolikelihoodLoss.forward` for the arguments."""
         field = make_field(logits, pairwise, labels, self.ignore_index)
-        name = self.blocks if isinstance(self.blocks, str) else f"{self.blocks[0]},{self.blocks[1]}"
+        name = self.blocks if isinstance(self.blocks, str) else ",".join(map(str, self.blocks))
         with torch.autocast(logits.device.type, enabled=False):
-            how = (field.unary, field.pairwise, field.labels, field.shape, field.form, name)
+            how = (field.unary, field.pairwise, field.labels, field.numbers, field.form, name)
             return reduce(block_losses(*how)[0], field, self.reduction)
 
 
@@ -151,20 +157,20 @@ def consistent_loss(
 ) -> Tensor:
     """Compute the consistent loss ``-Σ_i log mean_m p(y_i | y^m_¬i)`` with given samples y^1..y^M.
 
-    If the samples are the true labels, it equals :class:`PseudolikelihoodLoss`. The neighbours are those of the
-    4-connected grid.
+    If the samples are the true labels, it equals :class:`PseudolikelihoodLoss`. Each site has its 4
+    nearest neighbours, or 6 in volumes.
 
     Args:
-        logits (Tensor): Unary scores (N, K, H, W).
+        logits (Tensor): Unary scores (N, K, H, W) or (N, K, D, H, W).
         pairwise (float, Tensor or sequence): Pairwise scores, as for :meth:`PseudolikelihoodLoss.forward`.
-        labels (Tensor): True labels (N, H, W), integers.
-        samples (Tensor): Sampled labels (M, N, H, W), integers. Void sites, and sites whose sample is -1 or
-            ``ignore_index``, do not influence their neighbours.
+        labels (Tensor): True labels (N, H, W) or (N, D, H, W), integers.
+        samples (Tensor): Sampled labels in the shape of the labels, with an axis M in front, integers. Void sites, and
+            sites whose sample is -1 or ``ignore_index``, do not influence their neighbours.
         ignore_index (int, default -100): Label of void sites.
         reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
 
     Returns:
-        A scalar tensor, or (N, H, W) for ``reduction="none"``.
+        A scalar tensor, or one in the shape of the labels for ``reduction="none"``.
 
     Notes:
         Costs O(M·N·H·W·K) time and memory.
@@ -184,7 +190,7 @@ def consistent_loss(
     field = make_field(logits, pairwise, labels, check_ignore_index(ignore_index))
     if not isinstance(samples, Tensor):
         raise InputTypeError(f"samples is a {type(samples).__name__}, expected a tensor")
-    if samples.dim() != 4 or samples.shape[1:] != labels.shape or len(samples) == 0:
+    if samples.shape[1:] != labels.shape or len(samples) == 0:
         raise InputError(f"samples has shape {tuple(samples.shape)}, expected (M, {', '.join(map(str, labels.shape))})")
     if samples.is_floating_point() or samples.dtype == torch.bool:
         raise InputTypeError(f"samples has dtype {samples.dtype}, expected integers such as torch.int64")
@@ -202,7 +208,7 @@ def _check_samples(samples: Tensor, n_labels: int, ignore_index: int) -> None:
 
 
 def _neighbours(field: Field, samples: Tensor) -> Tensor:
-    """Return samples (M, N, H, W) as (N, S, M); void sites and numbers that are not labels have no influence."""
+    """Return samples (M, N, ..) as (N, S, M); void sites and numbers that are not labels have no influence."""
     flat = samples.flatten(2).permute(1, 2, 0)
     none = (flat < 0) | (flat >= field.unary.shape[2]) | (field.labels == VOID)[:, :, None]
     return flat.to(torch.int16).masked_fill(none, VOID).contiguous()
@@ -211,7 +217,7 @@ def _neighbours(field: Field, samples: Tensor) -> Tensor:
 def _losses_given(neighbours: Tensor, field: Field) -> Tensor:
     """Return ``-log mean_m p(y_i | y^m)`` of every site, (N, S), given labels of the neighbours, (N, S, M)."""
     with torch.autocast(field.unary.device.type, enabled=False):
-        return site_losses(field.unary, field.pairwise, field.labels, neighbours, field.shape, field.form)[0]
+        return site_losses(field.unary, field.pairwise, field.labels, neighbours, field.numbers, field.form)[0]
 
 
 def next_seed(loss: torch.nn.Module) -> int:
@@ -243,8 +249,7 @@ class ConsistentLoss(PseudolikelihoodLoss):
         seed (int, default 0): Seed of the noise, from 0 to 2^64 - 1.
         ignore_index (int, default -100): Label of void sites. They have no loss and do not influence their neighbours.
         reduction (str, default "mean"): "mean" over the labelled sites, "sum", or "none" for the loss of every site.
-        steps (tuple of pairs, default ((0, 1), (1, 0))): Steps (rows down, columns right) to the neighbours of a site,
-            with the constraints of :class:`locpmap.graphs.Grid`.
+        steps (int or tuple, default None): Neighbours of a site, as for :class:`PseudolikelihoodLoss`.
 
     Notes:
         Costs O(M·N·H·W·K) memory, and time proportional to that and to the number of sweeps. The precision is that of
@@ -276,7 +281,7 @@ class ConsistentLoss(PseudolikelihoodLoss):
         seed: int = 0,
         ignore_index: int = -100,
         reduction: str = "mean",
-        steps: Steps = NEAREST,
+        steps: int | AnySteps | None = None,
     ) -> None:
         super().__init__(ignore_index, reduction, steps)
         self.n_samples = whole_number("n_samples", n_samples, 1)

@@ -12,10 +12,10 @@ from torch import Tensor
 from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.graphs import Steps
-from locpmap.graphs.grid import ends_of
+from locpmap.graphs import ends_of
 from locpmap.inference import ErrorFields
 from locpmap.nn.head import CRFHead
+from locpmap.nn.potentials import AnySteps, connectivity_of
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -155,8 +155,8 @@ class CRFNetwork(torch.nn.Module):  # type: ignore[misc]
         logits, *terms = (
             torch.cat(column) if column[0].dim() > 2 else column[0] for column in zip(*parts, strict=True)
         )
-        numbers = tuple(term.numpy() for term in terms)
-        return Potentials.grid(logits.movedim(1, -1).contiguous().numpy(), numbers, connectivity=self.head.steps)
+        numbers, steps = tuple(term.numpy() for term in terms), connectivity_of(self.head.steps)
+        return Potentials.grid(logits.movedim(1, -1).contiguous().numpy(), numbers, connectivity=steps)
 
     def fields(self, images: npt.ArrayLike) -> ErrorFields:
         """Return the error fields of images, for ``locpmap.LocPMAP(fields=...)``.
@@ -295,11 +295,11 @@ def _state_of(network: CRFNetwork) -> dict[str, Tensor]:
     return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
-def intensities_of_ends(images: Tensor, steps: Steps) -> list[Tensor]:
+def intensities_of_ends(images: Tensor, steps: AnySteps) -> list[Tensor]:
     """Return edge features (N, h, w, 1 + 2C) for each step: 1, the channels at the first end, those at the second."""
     features = []
     for step in steps:
-        first, second = ((images[:, :, rows, columns]) for rows, columns in ends_of(step, *images.shape[2:]))
+        first, second = (images[:, :, *place] for place in ends_of(step, *images.shape[2:]))
         features.append(torch.cat([torch.ones_like(first[:, :1]), first, second], dim=1).movedim(1, -1))
     return features
 

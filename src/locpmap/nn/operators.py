@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from locpmap.features.features import wiring_of
-from locpmap.graphs import Grid
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Scores
 from locpmap.kernels.spec import Kernels
+from locpmap.nn.potentials import structure_of
 
 
 @torch.library.custom_op("locpmap::site_losses", mutates_args=())
@@ -35,7 +35,7 @@ def site_losses(
             (1|N, E, K, K) for "edge tables".
         labels: True labels (N, S), int16, -1 at void sites.
         samples: Sampled labels (N, S, M), int16, -1 at sites that do not influence their neighbours.
-        shape: Height, width, and the steps to neighbours as rows, columns, rows, columns and so on.
+        shape: Grid or volume as `locpmap.nn.potentials.Field.numbers`.
         form: Form of ``pairwise``.
     """
     with _backend(unary, labels.numel()) as kernels:
@@ -59,10 +59,9 @@ def pair_gradient(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Se
 def block_losses(
     unary: Tensor, pairwise: Tensor, labels: Tensor, shape: Sequence[int], form: str, blocks: str
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w"), and its gradients in both scores."""
-    height, width, *_ = shape
+    """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w", "d,h,w"), and its gradients in the scores."""
     of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
-    plan = plan_blocks(of_tile, Grid(height, width), unary.shape[2])
+    plan = plan_blocks(of_tile, structure_of(shape), unary.shape[2])
     with _backend(unary, labels.numel()) as kernels:
         place = _place(kernels)
         scores = _scores(kernels, unary, pairwise, shape, form)
@@ -147,9 +146,8 @@ def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[i
 
 @lru_cache(maxsize=16)
 def _wiring(shape: tuple[int, ...], form: str, device: str | None) -> tuple[Any, ...]:
-    """Return the edges of a grid as arrays, or as tensors on a device; cached."""
-    height, width, *steps = shape
-    group, *lists = wiring_of(Grid(height, width, tuple(zip(steps[::2], steps[1::2], strict=True))), False)
+    """Return the edges of a grid or volume as arrays, or as tensors on a device; cached."""
+    group, *lists = wiring_of(structure_of(shape), False)
     if form == "edge tables":
         group = np.arange(len(group), dtype=np.int32)
     return tuple(torch.tensor(array, device=device) if device else array for array in (group, *lists))
