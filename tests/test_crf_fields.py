@@ -204,5 +204,5 @@ def test_fields_need_enough_images_on_grids(crf: lp.CRF) -> None:
     graph = lp.CRF(L, features=None, unary="scale", potts=True)
     flat, sites = Features.graph(scores[:, 0], [[0, 1], [1, 2]]), labels[:, 0]
     graph.fit(flat, sites)
-    with pytest.raises(lp.InputError, match="fields is True for graphs, expected images"):
+    with pytest.raises(lp.InputError, match="fields is True for volumes or graphs, expected images"):
         graph.calibrate(flat, sites, fields=True)

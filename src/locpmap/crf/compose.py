@@ -1,12 +1,13 @@
 """Potentials of a log-linear model from its features and weights."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.features import Features
-from locpmap.graphs import Grid
+from locpmap.graphs import Box, Graph, Grid, Volume
 from locpmap.pairwise import Factored
 from locpmap.potentials import Potentials
 
@@ -21,9 +22,14 @@ def compose(
     batch = (len(features),) if features.batched else ()
     unary = unary.reshape(*batch, *features.structure.shape, weights.shape[1])
     pairwise = _pairwise(features, tables, potts)
-    if isinstance(features.structure, Grid):
-        return Potentials.grid(unary, pairwise, connectivity=features.structure.connectivity, mask=mask)
-    return Potentials.graph(unary, features.structure, pairwise, mask=mask)
+    structure = features.structure
+    if isinstance(structure, Grid):
+        return Potentials.grid(unary, pairwise, connectivity=structure.connectivity, mask=mask)
+    if isinstance(structure, Volume):  # the features of edges include the factors of the spacing
+        made = Potentials.volume(unary, pairwise, connectivity=structure.connectivity, mask=mask)
+        return replace(made, structure=structure)
+    assert isinstance(structure, Graph)
+    return Potentials.graph(unary, structure, pairwise, mask=mask)
 
 
 def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
@@ -45,5 +51,5 @@ def _pairwise(features: Features, tables: Array, potts: bool) -> Any:
             wide = np.zeros((*part.shape[:2], n_groups * n_features), part.dtype)
             wide[:, :, g * n_features : (g + 1) * n_features] = part
             values.append(wide.reshape(*lead, *shapes[d], n_groups * n_features))
-    term = tuple(values) if isinstance(structure, Grid) else values[0]
+    term = tuple(values) if isinstance(structure, Box) else values[0]
     return term if potts else Factored(term, tables.reshape(-1, *tables.shape[2:]))

@@ -28,7 +28,7 @@ MAX_LABELS = 2**15 - 1  # label maps are int16
 
 
 class CRF:
-    """Log-linear conditional random field on images or graphs.
+    """Log-linear conditional random field on images, volumes or graphs.
 
     Unary scores are linear in features of the sites, and pairwise scores are linear in features of the edges.
     :meth:`fit` learns the weights from labelled inputs, and :meth:`infer` decodes new inputs.
@@ -37,7 +37,7 @@ class CRF:
         n_labels (int): Number of labels L, from 2 to 32,767.
         features (callable or None, default ImageFeatures()): Function from an input to :class:`Features`. None if the
             inputs are `Features` already, whose ``unary_names`` and ``pairwise_names`` then name the weights. After
-            :meth:`fit`, :class:`ImageFeatures` have the number of channels of the training images.
+            :meth:`fit`, :class:`ImageFeatures` have the training images' channels. Volumes need their ``spacing=``.
         unary (str, default "tables"): Kind of the unary term. "tables" learns a weight per unary feature and label and
             a bias per label. For the other kinds the unary features are scores of the L labels, such as a network's
             logits. "scale" multiplies them by one learned factor and adds biases, "temperature" learns the factor only,
@@ -141,18 +141,19 @@ class CRF:
 
         Args:
             inputs (array, Features, list or iterable): An image (H, W) or (H, W, C), a batch (N, ..), a list of images
-                whose sizes may differ, `Features`, or a list of `Features`. If ``labels`` is None: an iterable, a data
-                set with ``__len__`` and ``__getitem__``, or a function that returns an iterable, of pairs
-                (input, labels). It is read once, and its features are stored in temporary memory-mapped files. The
-                first labelled image sets ``ImageFeatures.channels``: C if it has one axis more than its labels.
+                whose sizes may differ, `Features`, or a list of `Features`. With ``ImageFeatures(spacing=..)``, images
+                are volumes (D, H, W) or (D, H, W, C). If ``labels`` is None: an iterable, a data set with ``__len__``
+                and ``__getitem__``, or a function that returns an iterable, of pairs (input, labels). It is read once,
+                and its features are stored in temporary memory-mapped files. The first labelled image sets
+                ``ImageFeatures.channels``: C if it has one axis more than its labels.
             labels (array, list or None, default None): Integer label of every site, in the shape of the inputs' sites.
             objective (str, default "pseudolikelihood"): "pseudolikelihood"; "composite", the composite likelihood of
                 ``blocks``; "likelihood", the exact likelihood, for tiny models and trees; "consistent", the
                 likelihood of the probabilities that LocPMAP reports; or "contrastive", which matches the mean features
                 of the data and of labels after ``n_steps`` Gibbs sweeps from the data.
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
-                a tile (h, w), or a list of lists of sites, which a graph needs. For "consistent": the blocks that
-                LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
+                a tile (h, w), in volumes (d, h, w), or a list of lists of sites, which a graph needs. For "consistent":
+                the blocks that LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
             n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
             site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.

@@ -66,7 +66,9 @@ def check_images(batches: Sequence[Batch]) -> None:
         raise InputError(f"fields is True with {n_images} labelled images, expected at least {FEWEST}")
     for structure in (batch.features.structure for batch in batches):
         if not isinstance(structure, Grid):
-            raise InputError("fields is True for graphs, expected images: fields of a graph need its clusters")
+            raise InputError(
+                "fields is True for volumes or graphs, expected images: specify fields=.. in infer instead"
+            )
         if max(structure.shape) < ErrorFields.cell:
             size = "{} × {}".format(*structure.shape)
             raise InputError(f"inputs holds an image of {size} pixels, expected a side of at least {ErrorFields.cell}")

@@ -15,7 +15,7 @@ from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError, one_of, whole_number
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
-from locpmap.graphs import Grid
+from locpmap.graphs import Graph
 from locpmap.inference import Gibbs, LocPMAP, samples
 from locpmap.kernels.placement import FITTING, Job
 from locpmap.learning import FitOptions, FitResult, Processes
@@ -101,8 +101,8 @@ def fit(
 ) -> FitResult:
     """Fit the weights and return the result."""
     options, processes = task.options, task.options.processes
-    on_grid = isinstance(batches[0].features.structure, Grid)
-    if task.objective == "composite" and task.blocks is None and not on_grid:
+    on_graph = isinstance(batches[0].features.structure, Graph)
+    if task.objective == "composite" and task.blocks is None and on_graph:
         raise InputError("blocks is missing, expected a list of site lists for objective='composite' on a graph")
     blocks = {"composite": task.blocks or "rows+columns", "likelihood": "all"}.get(task.objective)
     objective = Objective(parameters, kernels, task.l2, blocks, contrastive=task.objective == "contrastive")

@@ -1,4 +1,4 @@
-"""Features: validated, immutable inputs of a log-linear model on a grid or a graph.
+"""Features: validated, immutable inputs of a log-linear model on a grid, a volume or a graph.
 
 The model has weights ``U`` (D + 1, L), whose last row is a bias, and tables ``T`` (G, F, L, L).  The scores are::
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from locpmap.arrays import Array, frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
-from locpmap.graphs import Graph, Grid, Steps
+from locpmap.graphs import Box, Graph, Grid, Steps, Volume
 from locpmap.graphs.grid import name_of
+from locpmap.unaries import check_spacing
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # on grids with 4 or 8 neighbours
@@ -34,7 +35,7 @@ class Wiring(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
+def wiring_of(structure: Box | Graph, tied: bool) -> Wiring:
     """Return a structure as flat arrays.  The results are cached for streams of images of the same size."""
     near, sizes = structure.adjacency(), structure.direction_sizes
     group = np.zeros(sum(sizes), np.int32) if tied else np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
@@ -46,13 +47,13 @@ def wiring_of(structure: Grid | Graph, tied: bool) -> Wiring:
 class Features:
     """D features per site and F features per edge, for one input or a batch.
 
-    Create features with :meth:`grid` or :meth:`graph`, which validate all arrays.  Images are converted to features by
-    :class:`ImageFeatures`.
+    Create features with :meth:`grid`, :meth:`volume` or :meth:`graph`, which validate all arrays.  Images and volumes
+    are converted to features by :class:`ImageFeatures`.
 
     Attributes:
         unary (array): Features of sites, (N, S, D).
         pairwise (array): Features of edges, (N, E, F).  Axes of length 1 are shared by all inputs or all edges.
-        structure (Grid or Graph): Sites and edges.
+        structure (Grid, Volume or Graph): Sites and edges.
         batched (bool): Whether the input had a batch axis.
         unary_names (tuple of str): Names of the D features per site.
         pairwise_names (tuple of str): Names of the F features per edge.
@@ -67,7 +68,7 @@ class Features:
 
     unary: Array  # (N, S, D)
     pairwise: Array  # (1|N, 1|E, F)
-    structure: Grid | Graph
+    structure: Box | Graph
     batched: bool
     unary_names: tuple[str, ...]
     pairwise_names: tuple[str, ...]
@@ -105,13 +106,51 @@ class Features:
             >>> lp.Features.grid(np.zeros((5, 2, 3, 4)))
             <Features: 5 inputs on a grid 2×3, 4 unary and 1 pairwise, float64>
         """
-        sites = _numbers(unary, "unary")
-        if sites.ndim not in (3, 4):
-            raise InputError(f"unary has shape {sites.shape}, expected (H, W, D) or (N, H, W, D)")
-        if 0 in sites.shape[:-1]:
-            raise InputError(f"unary is empty: it has shape {sites.shape}, expected at least one site")
-        grid = Grid(sites.shape[-3], sites.shape[-2], connectivity)
-        return cls._build(grid, sites, pairwise, sites.ndim == 4, unary_names, pairwise_names)
+        sites = _sites(unary, ("H", "W"))
+        height, width = sites.shape[-3:-1]
+        return cls._build(
+            Grid(height, width, connectivity), sites, pairwise, sites.ndim == 4, unary_names, pairwise_names
+        )
+
+    @classmethod
+    def volume(
+        cls,
+        unary: Any,
+        pairwise: Any = None,
+        *,
+        spacing: Any = None,
+        connectivity: int = 6,
+        unary_names: Sequence[str] | None = None,
+        pairwise_names: Sequence[str] | None = None,
+    ) -> Self:
+        """Create features on a volume.
+
+        Args:
+            unary (array): Features per voxel, (depth, H, W, D) or (N, depth, H, W, D).
+            pairwise (sequence of arrays, default None): Features per edge, one array per step of
+                :class:`locpmap.graphs.Volume`: (depth, H, W-1, F), (depth, H-1, W, F), (depth-1, H, W, F) and so on,
+                each with or without a leading batch axis.  None gives the single feature "constant".
+            spacing (tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and columns.
+                The features of edges are multiplied by the factors of :meth:`locpmap.Potentials.volume`.
+            connectivity (int, default 6): 6 or 26 neighbours.
+            unary_names (sequence of str, default None): As for :meth:`grid`.
+            pairwise_names (sequence of str, default None): As for :meth:`grid`.
+
+        Returns:
+            Features: The validated features.
+
+        Raises:
+            InputError: If a shape, a value or a name is invalid.
+
+        Example:
+            >>> lp.Features.volume(np.zeros((2, 3, 4, 1)), spacing=(2.0, 1.0, 1.0))
+            <Features: one input on a volume 2×3×4, 1 unary and 1 pairwise, float64>
+        """
+        sites = _sites(unary, ("depth", "H", "W"))
+        depth, height, width = sites.shape[-4:-1]
+        volume = Volume(depth, height, width, connectivity)
+        found = cls._build(volume, sites, pairwise, sites.ndim == 5, unary_names, pairwise_names)
+        return found if spacing is None else found.spaced(spacing)
 
     @classmethod
     def graph(
@@ -144,11 +183,7 @@ class Features:
             >>> lp.Features.graph(np.zeros((3, 4)), [[0, 1], [1, 2]], np.ones((2, 5)))
             <Features: one input on a graph of 3 sites, 2 edges, 4 unary and 5 pairwise, float64>
         """
-        sites = _numbers(unary, "unary")
-        if sites.ndim not in (2, 3):
-            raise InputError(f"unary has shape {sites.shape}, expected (S, D) or (N, S, D)")
-        if 0 in sites.shape[:-1]:
-            raise InputError(f"unary is empty: it has shape {sites.shape}, expected at least one site")
+        sites = _sites(unary, ("S",))
         graph = edges if isinstance(edges, Graph) else Graph(sites.shape[-2], edges)
         if graph.n_sites != sites.shape[-2]:
             raise InputError(f"unary has {sites.shape[-2]} sites, expected the graph's {graph.n_sites}")
@@ -157,7 +192,7 @@ class Features:
     @classmethod
     def _build(
         cls,
-        structure: Grid | Graph,
+        structure: Box | Graph,
         sites: Array,
         pairwise: Any,
         batched: bool,
@@ -187,8 +222,8 @@ class Features:
         )
 
     def __repr__(self) -> str:
-        if isinstance(self.structure, Grid):
-            where = f"grid {self.structure.height}×{self.structure.width}"
+        if isinstance(self.structure, Box):
+            where = f"{type(self.structure).__name__.lower()} {'×'.join(map(str, self.structure.shape))}"
         else:
             where = f"graph of {self.n_sites} sites, {len(self.structure.edges())} edges"
         inputs = f"{len(self)} inputs" if self.batched else "one input"
@@ -217,7 +252,7 @@ class Features:
     @property
     def directions(self) -> tuple[str, ...]:
         """Names of the steps, which have separate tables unless these are tied; ("any",) on a graph."""
-        return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Grid) else ("any",)
+        return tuple(map(name_of, self.structure.steps)) if isinstance(self.structure, Box) else ("any",)
 
     def wiring(self, tied: bool) -> Wiring:
         """Return the graph as flat arrays, with group 0 for all edges if tied, otherwise one group per step.
@@ -235,6 +270,22 @@ class Features:
     @cached_property
     def _wirings(self) -> tuple[Wiring, Wiring]:
         return wiring_of(self.structure, False), wiring_of(self.structure, True)
+
+    def spaced(self, spacing: Any) -> Self:
+        """Return the features of a volume with the given sides of voxels, which scale the features of edges.
+
+        Args:
+            spacing (tuple of float): As for :meth:`volume`.
+
+        Returns:
+            Features: The features, with the spacing in their structure.
+        """
+        assert isinstance(self.structure, Volume)
+        factors, per_edge = check_spacing(spacing, self.structure), self.pairwise
+        if set(factors) != {1.0}:
+            per_edge = per_edge * np.repeat(factors, self.structure.direction_sizes)[:, None].astype(per_edge.dtype)
+        dz, dy, dx = (float(side) for side in spacing)
+        return replace(self, pairwise=frozen(per_edge), structure=replace(self.structure, spacing=(dz, dy, dx)))
 
     def take(self, images: slice | Array) -> Self:
         """Return some of the inputs.  The flat arrays are shared.
@@ -258,7 +309,7 @@ class Features:
         return some
 
 
-def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched: bool) -> Array:
+def _parse_pairwise(value: Any, structure: Box | Graph, n_images: int, batched: bool) -> Array:
     """Return the pairwise features (1|N, E, F) from one array per step, or from a single array on a graph."""
     if isinstance(structure, Graph):
         return _per_edge(value, "pairwise", (len(structure.edges()),), n_images, batched)
@@ -277,6 +328,17 @@ def _parse_pairwise(value: Any, structure: Grid | Graph, n_images: int, batched:
         raise InputError(f"pairwise has different numbers of features ({came}), expected the same for all steps")
     images = max(len(part) for part in parts)
     return np.concatenate([np.broadcast_to(part, (images, *part.shape[1:])) for part in parts], axis=1)
+
+
+def _sites(unary: Any, axes: tuple[str, ...]) -> Array:
+    """Return the features of sites with the given axes, and with or without a leading one for inputs."""
+    sites = _numbers(unary, "unary")
+    if sites.ndim not in (len(axes) + 1, len(axes) + 2):
+        one = ", ".join((*axes, "D"))
+        raise InputError(f"unary has shape {sites.shape}, expected ({one}) or (N, {one})")
+    if 0 in sites.shape[:-1]:
+        raise InputError(f"unary is empty: it has shape {sites.shape}, expected at least one site")
+    return sites
 
 
 def _numbers(value: Any, name: str) -> Array:

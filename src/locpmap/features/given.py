@@ -1,6 +1,6 @@
 """Given unary features, such as a network's logits, combined with pairwise features of an image."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ GIVEN = "given"  # value of "unary" in the dictionary, where ImageFeatures has a
 
 @dataclass(frozen=True)
 class GivenUnary:
-    """Conversion of pairs (unary, image) to :class:`Features` on a grid.
+    """Conversion of pairs (unary, image) to :class:`Features` on a grid or, with ``spacing=``, on a volume.
 
     Use it if unary features are already available, such as a network's logits.
 
@@ -23,8 +23,10 @@ class GivenUnary:
         n_unary (int): Number of unary features, D.  Unaries have shape (H, W, D), or (H, W) if D is 1.
         pairwise (tuple of str, default ("constant",)): Pairwise features, as in :class:`ImageFeatures`.  With
             "constant" alone the image is not used and may be None.
-        connectivity (int, default 4): 4 or 8 neighbours.
+        connectivity (int, default None): As in :class:`ImageFeatures`.
         channels (int, default None): None for images (H, W), C for images (H, W, C).
+        spacing (float or tuple of float, default None): As in :class:`ImageFeatures`.  Unaries and images then have an
+            axis before H and W.
 
     Example:
         >>> from locpmap.features import GivenUnary
@@ -38,13 +40,16 @@ class GivenUnary:
 
     n_unary: int
     pairwise: tuple[str, ...] = (CONSTANT,)
-    connectivity: int = 4
+    connectivity: int | None = None
     channels: int | None = None
+    spacing: float | tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
         if type(self.n_unary) is not int or self.n_unary < 0:
             raise InputError(f"n_unary is {self.n_unary!r}, expected a whole number of at least 0")
-        object.__setattr__(self, "pairwise", self._of_image().pairwise)
+        checked = self._of_image()
+        for name in ("pairwise", "connectivity", "spacing"):
+            object.__setattr__(self, name, getattr(checked, name))
 
     @property
     def needs_image(self) -> bool:
@@ -55,18 +60,20 @@ class GivenUnary:
         """Compute the features of one pair (unary, image), O(S · (D + F))."""
         unary, image = value
         sites = to_numpy(unary, "unary")
-        if sites.ndim == 2 and self.n_unary == 1:
-            sites = sites[:, :, None]
-        if sites.ndim != 3 or sites.shape[2] != self.n_unary:
-            raise InputError(f"unary has shape {np.shape(unary)}, expected (H, W, {self.n_unary})")
-        features = Features.grid(sites, connectivity=self.connectivity)
+        axes = "H, W" if self.spacing is None else "D, H, W"
+        n_axes = 2 if self.spacing is None else 3
+        if sites.ndim == n_axes and self.n_unary == 1:
+            sites = sites[..., None]
+        if sites.ndim != n_axes + 1 or sites.shape[-1] != self.n_unary:
+            raise InputError(f"unary has shape {np.shape(unary)}, expected ({axes}, {self.n_unary})")
+        how: dict[str, Any] = {"connectivity": self.connectivity}
+        spaced = self.spacing is not None
+        features = Features.volume(sites, spacing=self.spacing, **how) if spaced else Features.grid(sites, **how)
         if not self.needs_image:
             return features
         seen = self._of_image()(image)
         if seen.structure != features.structure:
-            raise InputError(
-                f"unary has shape {sites.shape} and its image {np.shape(image)}, expected the same height and width"
-            )
+            raise InputError(f"unary has shape {sites.shape} and its image {np.shape(image)}, expected the same size")
         dtype = np.result_type(features.unary, seen.pairwise)
         return replace(
             features,
@@ -77,7 +84,7 @@ class GivenUnary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as lists, strings and numbers, for a model file."""
-        return asdict(self) | {"unary": GIVEN, "pairwise": list(self.pairwise)}
+        return {"n_unary": self.n_unary, **self._of_image().to_dict(), "unary": GIVEN}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -88,12 +95,12 @@ class GivenUnary:
         True
         """
         names = {field.name for field in fields(cls)} | {"unary"}
-        if set(values) != names or values["unary"] != GIVEN:
+        if set(values) | {"spacing"} != names or values["unary"] != GIVEN:
             raise InputError(f"given features are described by {sorted(map(str, values))}, expected {sorted(names)}")
         return cls(**{name: value for name, value in values.items() if name != "unary"})
 
     def _of_image(self) -> ImageFeatures:
-        return ImageFeatures((), self.pairwise, self.connectivity, self.channels)
+        return ImageFeatures((), self.pairwise, self.connectivity, self.channels, self.spacing)
 
 
 def features_from_dict(values: Any) -> ImageFeatures | GivenUnary:

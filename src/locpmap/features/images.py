@@ -1,5 +1,6 @@
-"""Features of greyscale, colour and multi-channel images."""
+"""Features of greyscale, colour and multi-channel images and volumes."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
@@ -9,7 +10,8 @@ import numpy as np
 from locpmap.arrays import Array, copy_if_small, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
 from locpmap.features.features import CONSTANT, Features, check_finite
-from locpmap.graphs import Grid, ends_of
+from locpmap.graphs import Box, Volume, box_of, ends_of
+from locpmap.unaries import check_spacing
 
 UNARY = ("intensity", "position")
 PAIRWISE = (CONSTANT, "ends", "difference", "contrast")
@@ -18,7 +20,7 @@ MAX_INTENSITY = {np.dtype(np.bool_): 1, np.dtype(np.uint8): 2**8 - 1, np.dtype(n
 
 @dataclass(frozen=True)
 class ImageFeatures:
-    """Conversion of images to :class:`Features` on a grid.
+    """Conversion of images to :class:`Features` on a grid or, with ``spacing=``, of volumes to those on a volume.
 
     With ``x_i`` the C intensities of pixel i, and an edge from pixel i to pixel j, the features are:
 
@@ -26,7 +28,8 @@ class ImageFeatures:
     name          value                                                     number
     ============  ========================================================  ======
     intensity     ``x_i``                                                   C
-    position      row and column, from -1 to 1 (0 on an axis of length 1)   2
+    position      row and column, from -1 to 1 (0 on an axis of length 1);  2 or 3
+                  in a volume plane, row and column
     constant      1                                                         1
     ends          ``x_i``, then ``x_j``                                     2C
     difference    ``|x_i - x_j|`` per channel                               C
@@ -35,18 +38,23 @@ class ImageFeatures:
 
     The mean in "contrast" is over the edges of one image.  In a constant image the contrast is 1.
 
+    Only ``spacing=`` makes a volume.  Arrays then have an axis D before H and W.  The pairwise features of edges with
+    step (z, y, x) are multiplied by ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.
+
     Args:
         unary (tuple of str, default ("intensity",)): Any of "intensity" and "position".
         pairwise (tuple of str, default ("constant", "difference")): One or more of "constant", "ends", "difference" and
             "contrast".
-        connectivity (int, default 4): 4 or 8 neighbours.
+        connectivity (int, default None): 4 (the default) or 8 neighbours; in volumes 6 (the default) or 26.
         channels (int, default None): None for images (H, W) and batches (N, H, W); C for (H, W, C) and (N, H, W, C).
             :meth:`CRF.fit` replaces it by the channels of the first labelled image.
+        spacing (float or tuple of float, default None): Sides (dz, dy, dx) of a voxel, or one number for cubes, of all
+            volumes.  None for images.
 
     Notes:
         Images of booleans, uint8 and uint16 are scaled to 0..1 in single precision.  Floats are not scaled.  The
-        features take ``D + F · E/S`` times the memory of one channel in that precision, where E/S is 2 or 4.  Computing
-        them takes one channel more.  "constant" alone takes no memory.
+        features take ``D + F · E/S`` times the memory of one channel in that precision, where E/S is half the
+        connectivity.  Computing them takes one channel more.  "constant" alone takes no memory.
 
     Example:
         >>> features = lp.ImageFeatures()(np.array([[0, 255], [51, 51]], np.uint8))
@@ -56,6 +64,8 @@ class ImageFeatures:
         ('constant', 'difference')
         >>> features.pairwise[0, :, 1]  # horizontal edges, then vertical ones
         array([1. , 0. , 0.2, 0.8], dtype=float32)
+        >>> lp.ImageFeatures(spacing=(2.0, 1.0, 1.0))(np.zeros((2, 3, 4)))
+        <Features: one input on a volume 2×3×4, 1 unary and 2 pairwise, float64>
 
     See Also:
         :class:`Features`, :class:`CRF`
@@ -63,23 +73,33 @@ class ImageFeatures:
 
     unary: tuple[str, ...] = ("intensity",)
     pairwise: tuple[str, ...] = (CONSTANT, "difference")
-    connectivity: int = 4
+    connectivity: int | None = None
     channels: int | None = None
+    spacing: float | tuple[float, float, float] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "unary", _parse_choice(self.unary, "unary", UNARY))
         object.__setattr__(self, "pairwise", _parse_choice(self.pairwise, "pairwise", PAIRWISE))
         if not self.pairwise:
             raise InputError(f"pairwise is empty, expected at least one of {', '.join(PAIRWISE)}")
-        if type(self.connectivity) is not int or self.connectivity not in (4, 8):
-            raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8")
+        few, many = (4, 8) if self.spacing is None else (6, 26)
+        if self.connectivity is None:
+            object.__setattr__(self, "connectivity", few)
+        if type(self.connectivity) is not int or self.connectivity not in (few, many):
+            where = "" if self.spacing is None else " in volumes (with spacing)"
+            raise InputError(f"connectivity is {self.connectivity!r}, expected {few} or {many}{where}")
+        if self.spacing is not None:
+            sides = (self.spacing,) * 3 if isinstance(self.spacing, int | float) else self.spacing
+            check_spacing(sides, Volume(1, 1, 1))
+            object.__setattr__(self, "spacing", tuple(float(side) for side in sides))
         if self.channels is not None and (type(self.channels) is not int or self.channels < 1):
             raise InputError(f"channels is {self.channels!r}, expected None or a whole number of at least 1")
 
     @property
     def unary_names(self) -> tuple[str, ...]:
         """Names of the D features per site."""
-        parts = {"intensity": self._per_channel("intensity"), "position": ("row", "column")}
+        axes = ("row", "column") if self.spacing is None else ("plane", "row", "column")
+        parts = {"intensity": self._per_channel("intensity"), "position": axes}
         return tuple(name for choice in self.unary for name in parts[choice])
 
     @property
@@ -97,17 +117,19 @@ class ImageFeatures:
         """Compute the features of an image or a batch, O(N · S · (D + F)).
 
         Args:
-            image (array): Image of the shape that ``channels`` requires, of dtype bool, uint8, uint16 or float.
+            image (array): Image of the shape that ``channels`` and ``spacing`` require, of dtype bool, uint8, uint16 or
+                float.
 
         Returns:
-            Features: The features on a grid.
+            Features: The features on a grid or a volume.
         """
         pixels, batched = self._parse(image)
+        box = box_of(pixels.shape[1:-1], self.connectivity)
         unary = self._unary(pixels)
-        pairwise = self._pairwise(pixels)
+        pairwise = self._pairwise(pixels, box)
         check_finite(pairwise, "the pairwise features of the image")  # differences of huge numbers overflow
-        grid = Grid(pixels.shape[1], pixels.shape[2], self.connectivity)
-        return Features(frozen(unary), frozen(pairwise), grid, batched, self.unary_names, self.pairwise_names)
+        found = Features(frozen(unary), frozen(pairwise), box, batched, self.unary_names, self.pairwise_names)
+        return found if self.spacing is None else found.spaced(self.spacing)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the options as lists, strings and numbers, for a model file.
@@ -115,7 +137,10 @@ class ImageFeatures:
         Returns:
             dict: Options by name.
         """
-        return asdict(self) | {"unary": list(self.unary), "pairwise": list(self.pairwise)}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        if self.spacing is None:  # as in files of earlier versions
+            del values["spacing"]
+        return values
 
     @classmethod
     def from_dict(cls, values: Any) -> Self:
@@ -132,7 +157,7 @@ class ImageFeatures:
             True
         """
         names = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or set(values) != names:
+        if not isinstance(values, dict) or set(values) | {"spacing"} != names:
             came = sorted(map(str, values)) if isinstance(values, dict) else type(values).__name__
             raise InputError(f"the image features are described by {came}, expected {sorted(names)}")
         return cls(**values)
@@ -141,46 +166,46 @@ class ImageFeatures:
         return (name,) if self.channels is None else tuple(f"{name} {c}" for c in range(self.channels))
 
     def _parse(self, image: Any) -> tuple[Array, bool]:
-        """Return pixels (N, H, W, C) in single or double precision, and whether there was a batch axis."""
+        """Return pixels (N, [D,] H, W, C) in single or double precision, and whether there was a batch axis."""
         array = to_numpy(image, "image")
         tail = () if self.channels is None else (self.channels,)
-        batched = array.ndim == 3 + len(tail)
-        if (array.ndim != 2 + len(tail) and not batched) or array.shape[array.ndim - len(tail) :] != tail:
-            one = ", ".join(["H", "W", *map(str, tail)])
+        axes = ("H", "W") if self.spacing is None else ("D", "H", "W")
+        batched = array.ndim == 1 + len(axes) + len(tail)
+        if (array.ndim != len(axes) + len(tail) and not batched) or array.shape[array.ndim - len(tail) :] != tail:
+            one = ", ".join([*axes, *map(str, tail)])
+            volume = "; volumes need spacing=" if len(axes) == 2 and array.ndim == 4 + len(tail) else ""
             raise InputError(
-                f"image has shape {array.shape}, expected ({one}) or (N, {one}) with channels={self.channels}"
+                f"image has shape {array.shape}, expected ({one}) or (N, {one}) with channels={self.channels}{volume}"
             )
         if 0 in array.shape:
             raise InputError(f"image is empty: it has shape {array.shape}, expected at least one pixel")
         pixels = _to_intensity(array)
-        height, width = array.shape[batched : batched + 2]
-        return pixels.reshape(-1, height, width, self.channels or 1), batched
+        return pixels.reshape(-1, *array.shape[batched : batched + len(axes)], self.channels or 1), batched
 
     def _unary(self, pixels: Array) -> Array:
         """Return the unary features (N, S, D): the pixels themselves if they are the only feature."""
-        n_images, height, width, n_channels = pixels.shape
+        n_images, *shape, n_channels = pixels.shape
         if self.unary == ("intensity",):
-            return pixels.reshape(n_images, height * width, n_channels)
-        out = np.empty((n_images, height, width, len(self.unary_names)), pixels.dtype)
+            return pixels.reshape(n_images, -1, n_channels)
+        out = np.empty((n_images, *shape, len(self.unary_names)), pixels.dtype)
         k = 0
         for choice in self.unary:
             if choice == "intensity":
                 out[..., k : k + n_channels] = pixels
                 k += n_channels
             else:
-                out[..., k] = _from_minus_one_to_one(height)[:, None]
-                out[..., k + 1] = _from_minus_one_to_one(width)
-                k += 2
-        return out.reshape(n_images, height * width, out.shape[-1])
+                for along in np.ix_(*map(_from_minus_one_to_one, shape)):
+                    out[..., k] = along
+                    k += 1
+        return out.reshape(n_images, math.prod(shape), out.shape[-1])
 
-    def _pairwise(self, pixels: Array) -> Array:
+    def _pairwise(self, pixels: Array, box: Box) -> Array:
         """Return the pairwise features (N, E, F), computed step by step; (1, 1, 1) for "constant" alone."""
         if self.pairwise == (CONSTANT,):
             return np.ones((1, 1, 1), pixels.dtype)
         n_images, n_channels = len(pixels), pixels.shape[-1]
-        sides = list(_sides(pixels, self.connectivity))
-        n_edges = sum(first.shape[1] * first.shape[2] for first, _ in sides)
-        out = np.empty((n_images, n_edges, len(self.pairwise_names)), pixels.dtype)
+        sides = list(_sides(pixels, box))
+        out = np.empty((n_images, sum(box.direction_sizes), len(self.pairwise_names)), pixels.dtype)
         k = 0
         for choice in self.pairwise:
             width = {"ends": 2 * n_channels, "difference": n_channels}.get(choice, 1)
@@ -191,8 +216,8 @@ class ImageFeatures:
                 continue
             begin = 0
             for first, second in sides:
-                stop = begin + first.shape[1] * first.shape[2]
-                place = columns[:, begin:stop].reshape(*first.shape[:3], width)  # splitting an axis gives a view
+                stop = begin + math.prod(first.shape[1:-1])
+                place = columns[:, begin:stop].reshape(*first.shape[:-1], width)  # splitting an axis gives a view
                 _WRITE[choice](first, second, place)
                 begin = stop
             if choice == "contrast":
@@ -235,11 +260,10 @@ def _to_contrast(distance: Array) -> None:
         np.exp(row, out=row)
 
 
-def _sides(pixels: Array, connectivity: int) -> Iterator[tuple[Array, Array]]:
-    """Yield the pixels at the first and second ends of the edges, by direction, in the order of :meth:`Grid.edges`."""
-    height, width = pixels.shape[1:3]
-    for step in Grid(height, width, connectivity).steps:
-        first, second = ends_of(step, height, width)
+def _sides(pixels: Array, box: Box) -> Iterator[tuple[Array, Array]]:
+    """Yield the pixels at the first and second ends of the edges, by direction, in the order of :meth:`Box.edges`."""
+    for step in box.steps:
+        first, second = ends_of(step, *box.shape)
         yield pixels[:, *first], pixels[:, *second]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Box, Graph
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.learning.batches import VOID, Batch
@@ -37,7 +37,7 @@ class Objective:
     blocks: Any = None
     independent: bool = False
     contrastive: bool = False
-    _plans: dict[Grid | Graph, BlockPlan] = field(default_factory=dict)
+    _plans: dict[Box | Graph, BlockPlan] = field(default_factory=dict)
 
     def __call__(self, batch: Batch, w: Array, samples: Array | None = None) -> tuple[float, Array]:
         """Return value and gradient; ``samples`` (N, S, M) replace the true labels of the neighbours."""
