@@ -131,7 +131,7 @@ class Locality(NamedTuple):
     """Distance up to which a site depends on other sites, which determines the halo of tiles."""
 
     n_sweeps: int
-    block_sizes: tuple[tuple[int, int], ...] = ((1, 1),)  # (rows, columns) of a block, for each family of a sweep
+    block_sizes: tuple[tuple[int, ...], ...] = ((1, 1),)  # ([planes,] rows, columns) of a block, per family of a sweep
     reads_neighbours: bool = False  # whether the result depends on the neighbours' final labels
 
 

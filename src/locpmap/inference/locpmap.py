@@ -165,12 +165,12 @@ def _few_candidates(potentials: Potentials) -> bool:
     return (view.grid is not None or view.volume is not None) and attractive and potentials.n_labels <= 255
 
 
-def block_sizes(blocks: object) -> tuple[tuple[int, int], ...]:
-    """Return rows and columns of the blocks of each family, or raise if they are unbounded."""
+def block_sizes(blocks: object) -> tuple[tuple[int, ...], ...]:
+    """Return ([planes,] rows, columns) of the blocks of each family, or raise if they are unbounded."""
     if isinstance(blocks, str) and blocks == "sites":
         return ((1, 1),)
-    if isinstance(blocks, tuple) and len(blocks) == 2 and all(isinstance(side, int | np.integer) for side in blocks):
-        return ((int(blocks[0]), int(blocks[1])),)
+    if isinstance(blocks, tuple) and len(blocks) in (2, 3) and all(isinstance(n, int | np.integer) for n in blocks):
+        return (tuple(int(side) for side in blocks),)
     if not isinstance(blocks, str):
         raise InputError("blocks is a list of sites, expected 'sites' or a tile (h, w) for tiles")
     sizes = []

@@ -31,7 +31,7 @@ from locpmap.scale.workers import Workers, each, value_of, workers
 Progress = Callable[[int, int, float], None]
 
 DEVICES = ("cpu", "cuda")
-ARGUMENTS = ("tile", "seed", "connectivity", "mask", "backend", "device")
+ARGUMENTS = ("tile", "seed", "connectivity", "spacing", "mask", "backend", "device")
 
 
 def infer_tiled(
@@ -41,13 +41,14 @@ def infer_tiled(
     *,
     tile: int | tuple[int, int] = 1024,
     seed: int = 0,
-    connectivity: Any = 4,
+    connectivity: Any = None,
+    spacing: Any = None,
     mask: Any = None,
     backend: str = "auto",
     device: str = "cpu",
     **options: Any,
 ) -> TiledResult:
-    """Decode a raster of any size, tile by tile.
+    """Decode a raster or a volume of any size, tile by tile.
 
     Labels and probabilities have exactly the values that :func:`locpmap.infer` computes for the whole raster with the
     same options, backend and device. (Labels are int16 here, int64 there.) Each tile is decoded with a halo: a margin
@@ -55,20 +56,22 @@ def infer_tiled(
     are lazy: unaries are read and tiles are decoded when an array is computed or written.
 
     Args:
-        unary (array): Scores (H, W, L): a dask, xarray, zarr or NumPy array (also memory-mapped), a torch tensor, or
-            the result of :func:`locpmap.scale.open_raster`.
-        pairwise (float, array, sequence or Factored): Pairwise term, as in :meth:`locpmap.Potentials.grid`. Values per
-            edge may be any of the array types of ``unary``.
+        unary (array): Scores (H, W, L), or (D, H, W, L) of a volume: a dask, xarray, zarr or NumPy array (also
+            memory-mapped), a torch tensor, or the result of :func:`locpmap.scale.open_raster`.
+        pairwise (float, array, sequence or Factored): Pairwise term, as in :meth:`locpmap.Potentials.grid` or
+            :meth:`locpmap.Potentials.volume`. Values per edge may be any of the array types of ``unary``.
         method (str or Decoder, default "locpmap"): "locpmap", "icm", "icm_iter" or "mean_field", or a configured
             decoder of these classes. The blocks of LocPMAP must be of bounded size: "sites", tiles (h, w), or parts of
             lines such as "rows:16".
-        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both. The tiles are
-            also the chunks of the result.
+        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both. In a volume,
+            numbers of planes and rows; tiles contain whole rows. The tiles are also the chunks of the result.
         seed (int, default 0): Seed of the random generator.
-        connectivity (int or tuple, default 4): As in :meth:`locpmap.Potentials.grid`.
-        mask (array, default None): Booleans (H, W), True where a site is ignored. Pixels without data in a TIFF file of
-            unaries are ignored as well. Tiles in which all sites are ignored are skipped. A mask in memory must leave
-            at least one site.
+        connectivity (int or tuple, default None): As in :meth:`locpmap.Potentials.grid`, 4 by default; 6 (the default)
+            or 26 in a volume.
+        spacing (tuple of float, default None): As in :meth:`locpmap.Potentials.volume`; for volumes only.
+        mask (array, default None): Booleans (H, W) or (D, H, W), True where a site is ignored. Pixels without data in
+            a TIFF file of unaries are ignored as well. Tiles in which all sites are ignored are skipped. A mask in
+            memory must leave at least one site.
         backend (str, default "auto"): As in :func:`locpmap.infer`.
         device (str, default "cpu"): "cpu" or "cuda". All tiles use the same device, because results differ in the last
             bits between devices.
@@ -82,10 +85,10 @@ def infer_tiled(
 
     Notes:
         With single-site blocks and 4 neighbours, a label depends after T sweeps on sites at most 2T rows or columns
-        away, or 2T + 1 for conditional probabilities. The width of the halo follows from ``max_sweeps``, the blocks and
-        the connectivity (:mod:`locpmap.scale.tiling`). Climbs on images take 5 to 9 sweeps on average, and the longest
-        often about 20, so a smaller ``max_sweeps`` often gives the same labels with smaller halos; check
-        :attr:`TiledResult.converged`.
+        away, or 2T + 1 for conditional probabilities. In a volume with 6 neighbours these are planes and rows. The
+        width of the halo follows from ``max_sweeps``, the blocks and the connectivity (:mod:`locpmap.scale.tiling`).
+        Climbs on images take 5 to 9 sweeps on average, and the longest often about 20, so a smaller ``max_sweeps``
+        often gives the same labels with smaller halos; check :attr:`TiledResult.converged`.
 
         A tile takes about ``(3 · bytes per score + 1) · L + 16`` bytes per pixel of the tile and its halo.
 
@@ -102,8 +105,8 @@ def infer_tiled(
         :func:`locpmap.infer`, :class:`TiledResult`, :func:`locpmap.scale.refine_tiled`.
     """
     decoder = configure(method, options, ARGUMENTS)
-    reach = reach_of(decoder, connectivity)
-    model = GridModel.parse(unary, pairwise, mask, connectivity)
+    model = GridModel.parse(unary, pairwise, mask, connectivity, spacing)
+    reach = reach_of(decoder, model.connectivity, len(model.builder.shape) - 1)
     return tiled(model, decoder, tile, seed=seed, backend=backend, device=device, reach=reach)
 
 
@@ -123,15 +126,16 @@ def tiled(
     check_device(device)
     if device == "auto":
         raise unknown("device", device, DEVICES)
-    height, width, _ = model.builder.shape
+    *size, _ = model.builder.shape
+    height, width, *whole = size
     tile_height, tile_width = tile_size(tile)
-    if height * width > MAX_SITE:
-        raise InputError(f"the raster has {height}×{width} sites, expected at most 2^48")
+    if math.prod(size) > MAX_SITE:
+        raise InputError(f"the raster has {'×'.join(map(str, size))} sites, expected at most 2^48")
     tiling = Tiling(height, width, min(tile_height, height), min(tile_width, width), reach)
     rows, columns = tiling.shape
     window = tiling.tile(rows // 2, columns // 2).window  # the largest window, up to parts of blocks
-    if math.prod(window.shape) >= 2**31:
-        shape = "×".join(map(str, window.shape))
+    if math.prod((*window.shape, *whole)) >= 2**31:
+        shape = "×".join(map(str, (*window.shape, *whole)))
         raise InputError(f"a tile with its halo has {shape} sites, expected fewer than 2^31: see tile and max_sweeps")
     decoding = Decoding(model.builder, decoder, seed, backend, device, finish=finish)
     return TiledResult(model, decoding.with_least_weight(model), tiling)
@@ -144,7 +148,7 @@ class Summary:
     Attributes:
         tiles (int): Number of tiles of the raster.
         kept (int): Number of tiles that an earlier run had completed.
-        pixels (int): Number of pixels decoded by this run, without halos.
+        pixels (int): Number of pixels or voxels decoded by this run, without halos.
         seconds (float): Duration of this run.
         not_converged (int): Number of tiles with a site, in the tile or its halo, that changed in the last sweep.
     """
@@ -183,33 +187,34 @@ class TiledResult:
     tiling: Tiling
 
     def __repr__(self) -> str:
-        (height, width, n_labels), (rows, columns) = self.decoding.builder.shape, self.tiling.shape
+        (*size, n_labels), (rows, columns) = self.decoding.builder.shape, self.tiling.shape
         tiles = f"{rows}×{columns} tiles, halo {'×'.join(map(str, self.tiling.reach.halo))}"
-        return f"<TiledResult of {self.decoding.decoder.name}: {height}×{width}, {n_labels} labels, {tiles}>"
+        return f"<TiledResult of {self.decoding.decoder.name}: {'×'.join(map(str, size))}, {n_labels} labels, {tiles}>"
 
     @cached_property
     def labels(self) -> Any:
-        """Labels (H, W), int16; -1 at masked sites."""
-        return self._joined(attrgetter("labels"), lambda tile: tile.core.shape, "int16")
+        """Labels (H, W) or (D, H, W), int16; -1 at masked sites."""
+        whole = self.decoding.builder.shape[2:-1]
+        return self._joined(attrgetter("labels"), lambda tile: (*tile.core.shape, *whole), "int16")
 
     @cached_property
     def probability(self) -> Any:
-        """Probabilities (H, W, L), or None for decoders without probabilities."""
+        """Probabilities (H, W, L) or (D, H, W, L), or None for decoders without probabilities."""
         if not self.decoding.decoder.has_probability:
             return None
-        n_labels, dtype = self.decoding.builder.shape[2], self.decoding.builder.dtype
-        return self._joined(attrgetter("probability"), lambda tile: (*tile.core.shape, n_labels), dtype)
+        rest, dtype = self.decoding.builder.shape[2:], self.decoding.builder.dtype
+        return self._joined(attrgetter("probability"), lambda tile: (*tile.core.shape, *rest), dtype)
 
     @cached_property
     def variance(self) -> Any:
-        """Variance ``p · (1 - p)`` of each label, (H, W, L), or None for decoders without probabilities."""
+        """Variance ``p · (1 - p)`` of each label, like `probability`, or None for decoders without probabilities."""
         return None if self.probability is None else self.probability.map_blocks(variance_of)
 
     @cached_property
     def entropy(self) -> Any:
-        """Entropy ``-Σ p log p`` of each site in nats, (H, W), or None for decoders without probabilities."""
+        """Entropy ``-Σ p log p`` of each site in nats, like `labels`, or None for decoders without probabilities."""
         p = self.probability
-        return None if p is None else p.map_blocks(entropy_of, drop_axis=2, dtype=p.dtype)
+        return None if p is None else p.map_blocks(entropy_of, drop_axis=p.ndim - 1, dtype=p.dtype)
 
     @cached_property
     def areas(self) -> Any:
@@ -217,7 +222,7 @@ class TiledResult:
         if not self.decoding.n_counted:
             return None
         dask, da = needed("dask", "infer_tiled"), needed("dask.array", "infer_tiled")
-        shape = (self.decoding.n_counted, self.decoding.builder.shape[2])
+        shape = (self.decoding.n_counted, self.decoding.builder.shape[-1])
         areas_of = dask.delayed(attrgetter("areas"))
         tiles = [decoded for row in self._decoded for _, decoded in row]
         return da.stack([da.from_delayed(areas_of(tile), shape, dtype=np.int64) for tile in tiles]).sum(axis=0)
@@ -289,7 +294,8 @@ class TiledResult:
                 for _, future in each(crew, (trial,), lambda job: job):
                     value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
-            return _run(store, partial(self.job, store.write), crew, progress)
+            whole = math.prod(self.decoding.builder.shape[2:-1])
+            return _run(store, partial(self.job, store.write), crew, progress, whole)
 
     def identity(self) -> dict[str, Any]:
         """Return everything that identifies this run: fingerprints of the inputs, options and tile size."""
@@ -329,8 +335,8 @@ class TiledResult:
         return da.concatenate([da.concatenate(row, axis=1) for row in blocks], axis=0)
 
 
-def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Progress | None) -> Summary:
-    """Decode and write the missing tiles of a store."""
+def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: Progress | None, whole: int) -> Summary:
+    """Decode and write the missing tiles of a store; ``whole`` is the number of sites in a row of a volume, or 1."""
     began = time.perf_counter()
     total, missing = math.prod(store.tiling.shape), store.missing()
     if missing:
@@ -340,7 +346,7 @@ def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: P
     with closing(each(crew, missing, job_of)) as ended:
         for tile, future in ended:
             value_of(future)
-            done, pixels = done + 1, pixels + math.prod(tile.core.shape)
+            done, pixels = done + 1, pixels + math.prod(tile.core.shape) * whole
             if progress is not None:
                 progress(done, total, pixels / (time.perf_counter() - began))
     not_converged = store.finish()

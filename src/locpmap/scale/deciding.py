@@ -38,7 +38,7 @@ def decide_tiled(
         progress (callable, default None): Called as ``progress(done, total)``.
 
     Returns:
-        Decision: Its ``labels`` are a zarr array (H, W) of int16, -1 at masked pixels.
+        Decision: Its ``labels`` are a zarr array (H, W) or (D, H, W) of int16, -1 at masked pixels.
 
     Raises:
         InputError: If the folder holds no finished run with labels and probabilities, or cannot be read or written.
@@ -63,7 +63,7 @@ def decide_tiled(
         raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     decider, folder = Decider(measure), Path(os.path.abspath(checked_path(path)))
     labels, probability = _arrays_of(folder)
-    height, width = labels.shape
+    height, width, *whole = labels.shape
     blocks = list(Tiling(height, width, BLOCK, BLOCK, Reach((), 0)))
     done = iter(range(1, 2 * len(blocks) + 1))
 
@@ -90,7 +90,7 @@ def decide_tiled(
         written = needed("zarr", f"{folder}").create_array(draft, shape=labels.shape, attributes=attributes, **chunks)
         for block, found in sites():
             decided = affine_argmax(found.rows, slope, offset)
-            written[block.core.slices] = found.spread(decided.labels, block.core.shape).astype(np.int16)
+            written[block.core.slices] = found.spread(decided.labels, (*block.core.shape, *whole)).astype(np.int16)
             inside, n_sites = inside + float(decided.inside.sum()), n_sites + len(found.rows)
         shutil.rmtree(folder / DECIDED, ignore_errors=True)
         draft.rename(folder / DECIDED)
@@ -115,7 +115,7 @@ def _arrays_of(folder: Path) -> tuple[Any, Any]:
     labels, probability = group["labels"], group["probability"]
     for array in (labels, probability):
         check_codecs(array, folder / array.basename)
-    if labels.ndim != 2 or probability.shape[:-1] != labels.shape:
+    if labels.ndim not in (2, 3) or probability.shape[:-1] != labels.shape:
         came = f"labels and probability have shapes {labels.shape} and {probability.shape}"
-        raise InputError(f"{folder} is damaged: {came}, expected (H, W) and (H, W, L)")
+        raise InputError(f"{folder} is damaged: {came}, expected (H, W) and (H, W, L), or those of a volume")
     return labels, probability

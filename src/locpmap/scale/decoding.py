@@ -24,8 +24,8 @@ Finish = Callable[[Potentials, Result], Result]
 class Decoded(NamedTuple):
     """The result of a tile; ``variance`` and ``entropy`` are computed from the probabilities."""
 
-    labels: Array  # (h, w) int16; -1 where masked
-    probability: Array | None  # (h, w, L)
+    labels: Array  # (h, w) or, in a volume, (d, h, W), int16; -1 where masked
+    probability: Array | None  # the same with an axis L
     converged: bool
     areas: Array | None = None  # (M, L) number of sites of every sample and label
 
@@ -57,12 +57,13 @@ class Decoding:
             raise
         except LocpmapError as error:
             top, bottom, left, right = tile.window
-            where = f"in the window of rows {top} to {bottom - 1} and columns {left} to {right - 1}"
+            first, second = ("rows", "columns") if len(self.builder.shape) == 3 else ("planes", "rows")
+            where = f"in the window of {first} {top} to {bottom - 1} and {second} {left} to {right - 1}"
             raise InputError(f"{where}: {error}") from None
         probability = None if result.probability is None else np.ascontiguousarray(result.probability[core])
         areas = None
         if self.n_counted:
-            areas = np.stack([area(sample[core], self.builder.shape[2]) for sample in result.samples])
+            areas = np.stack([area(sample[core], self.builder.shape[-1]) for sample in result.samples])
         return Decoded(result.labels[core].astype(np.int16), probability, result.converged, areas)
 
     def _infer(self, potentials: Potentials) -> Result:
@@ -72,9 +73,10 @@ class Decoding:
 
     def _masked(self, tile: Tile) -> Decoded:
         """Return the result of a tile whose sites are all masked."""
-        shape, soft = tile.core.shape, self.decoder.has_probability
-        probability = np.zeros((*shape, self.builder.shape[2]), self.builder.dtype) if soft else None
-        areas = np.zeros((self.n_counted, self.builder.shape[2]), np.int64) if self.n_counted else None
+        *whole, n_labels = self.builder.shape[2:]
+        shape, soft = (*tile.core.shape, *whole), self.decoder.has_probability
+        probability = np.zeros((*shape, n_labels), self.builder.dtype) if soft else None
+        areas = np.zeros((self.n_counted, n_labels), np.int64) if self.n_counted else None
         return Decoded(np.full(shape, -1, np.int16), probability, True, areas)
 
     @property

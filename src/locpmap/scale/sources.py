@@ -115,7 +115,7 @@ class Masks:
 
     mask: Any
     files: tuple[TiffFile, ...]
-    shape: tuple[int, int]
+    shape: tuple[int, ...]
     dtype: ClassVar[Any] = np.dtype(bool)
 
     def __getitem__(self, index: Index) -> Array:
@@ -258,8 +258,8 @@ def as_source(value: Any, name: str) -> Any:
     return value
 
 
-def as_mask(value: Any, size: tuple[int, int], **sources: Any) -> Any:
-    """Return a mask source (H, W) that includes missing data of TIFF files, or None; refuse a full mask in memory."""
+def as_mask(value: Any, size: tuple[int, ...], **sources: Any) -> Any:
+    """Return a mask source that includes missing data of TIFF files, or None; refuse a full mask in memory."""
     mask = None if value is None else as_source(value, "mask")
     if mask is not None:
         if mask.dtype != np.bool_:

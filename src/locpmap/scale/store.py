@@ -56,15 +56,15 @@ class Store:
 
         Fill values never occur in results: zarr does not write a chunk that consists of fill values only.
         """
-        height, width, n_labels = builder.shape
+        *size, n_labels = builder.shape
         layout = {
             TILES: {"shape": self.tiling.shape, "chunks": (1, 1), "dtype": np.dtype(np.uint64), "fill_value": MISSING}
         }
         for name in self.arrays:
             tail = (n_labels,) if name in ("probability", "variance") else ()
             dtype, fill = (np.dtype(np.int16), NO_LABEL) if name == "labels" else (builder.dtype, np.nan)
-            chunks = (self.tiling.tile_height, self.tiling.tile_width, *tail)
-            layout[name] = {"shape": (height, width, *tail), "chunks": chunks, "dtype": dtype, "fill_value": fill}
+            chunks = (self.tiling.tile_height, self.tiling.tile_width, *size[2:], *tail)
+            layout[name] = {"shape": (*size, *tail), "chunks": chunks, "dtype": dtype, "fill_value": fill}
         if "labels" in layout:
             layout["labels"]["attributes"] = {"nodata": NODATA}
         return layout
@@ -136,7 +136,7 @@ class Store:
 
     def _bytes_of(self, group: Any, tile: Tile) -> int:
         """Return the total size of a tile's chunks in bytes, 0 if a chunk is missing."""
-        place, sizes = (tile.row, tile.column, 0), []
+        place, sizes = (tile.row, tile.column, 0, 0), []
         for array in (group[name] for name in self.arrays):
             chunk = self.path / array.path / array.metadata.encode_chunk_key(place[: array.ndim])
             try:

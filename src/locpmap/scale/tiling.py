@@ -7,6 +7,9 @@ Following this dependence from the last visit back to the first gives the reach:
 
 - With 4 neighbours there are two classes (red and black), so T sweeps reach 2T rows and columns.
 - With 8 neighbours there are four classes, two of even rows and two of odd rows: 2T rows, but 4T columns.
+- Tiles of a volume are whole along its last axis, and "rows and columns" are its planes and rows.  With 6 neighbours T
+  sweeps reach 2T of each.  With 26 neighbours there are eight classes, four of even and four of odd planes: 2T planes
+  and 4T rows.
 - Conditional probabilities add one step, because they depend on the final labels of the neighbours.
 """
 
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from locpmap.errors import InputError, whole_number
-from locpmap.graphs import Grid, Steps
+from locpmap.graphs import Steps, box_of
 from locpmap.inference import DECODERS
 from locpmap.inference.decoder import Decoder
 
@@ -110,8 +113,8 @@ class Reach(NamedTuple):
         return rows + self.near[0] + self.margin[0], columns + self.near[1] + self.margin[1]
 
 
-def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
-    """Return the reach of a decoder; raise with the reason if the reach is unbounded.
+def reach_of(decoder: Decoder, connectivity: int | Steps = 4, n_axes: int = 2) -> Reach:
+    """Return the reach of a decoder on a grid, or in a volume of 3 axes; raise with the reason if it is unbounded.
 
     >>> from locpmap.inference import LocPMAP
     >>> reach_of(LocPMAP(max_sweeps=16)).halo
@@ -120,17 +123,24 @@ def reach_of(decoder: Decoder, connectivity: int | Steps = 4) -> Reach:
     (32, 32)
     >>> reach_of(LocPMAP(max_sweeps=5, blocks=(2, 3), probability="votes")).halo
     (20, 30)
+    >>> reach_of(LocPMAP(max_sweeps=5, blocks="columns:3", probability="votes"), 26, n_axes=3).halo
+    (10, 100)
     """
     locality = decoder.locality()
     if locality is None:
         local = [name for name, kind in DECODERS.items() if kind().locality() is not None]
         known = f"{', '.join(local[:-1])} or {local[-1]}"
         raise InputError(f"method is {decoder.name}, expected {known} for tiles: {decoder.unbounded}")
-    steps = Grid(1, 1, connectivity).steps
-    down, across = max(dr for dr, _ in steps), max(abs(dc) for _, dc in steps)
-    # Two of four classes have the same rows, so the second of them adds no rows to the reach.
-    of_classes = [(down, across), (0, across)] * 2 if connectivity == 8 else [(down, across)] * 2
-    visits = [Visit(*size, *beside) for size in reversed(locality.block_sizes) for beside in of_classes]
+    steps = box_of((1,) * n_axes, connectivity).steps
+    down, across = (max(abs(step[axis]) for step in steps) for axis in (0, 1))
+    # Consecutive classes with the same rows, or planes of a volume, add them to the reach only once.
+    of_classes = {
+        8: [(down, across), (0, across)] * 2,
+        26: [(down, across), (0, 0), (0, across), (0, 0)] * 2,
+    }.get(connectivity if isinstance(connectivity, int) else 4, [(down, across)] * 2)
+    # Sizes of blocks along the first two axes.
+    sizes = [(1, *size)[-n_axes:][:2] for size in reversed(locality.block_sizes)]
+    visits = [Visit(height, width, *beside) for height, width in sizes for beside in of_classes]
     return Reach(tuple(visits), locality.n_sweeps, (down, across) if locality.reads_neighbours else (0, 0))
 
 
