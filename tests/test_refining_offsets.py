@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import log_softmax, softmax
+from tests.command import Run
 
 import locpmap as lp
 from locpmap.errors import InputError
@@ -99,3 +100,12 @@ def test_offsets_in_tiles_match_those_of_the_whole() -> None:
 def test_invalid_offsets_are_refused(offsets: object) -> None:
     with pytest.raises(InputError, match="offsets"):
         Weights([1.0], [1.0], offsets=offsets)
+
+
+def test_the_command_line_takes_a_refiner_with_offsets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lp.Refiner(Weights([1.0], [1.0], offsets=[[1.0, 0.0, -1.0]])).save(tmp_path / "mine.safetensors")
+    np.save(tmp_path / "image.npy", np.zeros((12, 16, 3), np.uint8))
+    np.save(tmp_path / "logits.npy", np.zeros((12, 16, 3), np.float32))
+    inputs = (tmp_path / "image.npy", tmp_path / "logits.npy", "--model", tmp_path / "mine.safetensors")
+    run = Run(capsys, "refine", *inputs, "-o", tmp_path / "out", "--layout", "hwk", "--keep", "labels")
+    assert (run.status, run.err) == (0, "")

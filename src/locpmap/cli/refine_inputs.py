@@ -47,9 +47,10 @@ class Settings:
     def check(self, refiner: Refiner, pairs: Sequence[Pair]) -> None:
         """Refine a tiny image or volume, to raise errors about settings once and before files are read."""
         sides = (8, 8, 8) if pairs[0].is_volume else (8, 8)
-        shape = (20, *sides) if self.layout == "khw" else (*sides, 20)
+        n_labels = refiner.weights.offsets.shape[1] or 20
+        shape = (n_labels, *sides) if self.layout == "khw" else (*sides, n_labels)
         reading = self.reading((1.0, 1.0, 1.0) if pairs[0].is_volume else None)
-        prepared = refiner.prepare(np.zeros(sides), np.full(shape, 0.05, np.float32), **reading)
+        prepared = refiner.prepare(np.zeros(sides), np.full(shape, 1 / n_labels, np.float32), **reading)
         prepared.refine(replace(self.decoder(), n_samples=1), seed=self.seed, device=self.device)
 
     def reading(self, spacing: tuple[float, ...] | None = None) -> dict[str, Any]:
