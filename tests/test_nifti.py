@@ -71,10 +71,30 @@ def test_a_map_keeps_affine_and_header_of_the_scan(tmp_path: Path) -> None:
 
 
 def test_spacing_is_in_mm(tmp_path: Path) -> None:
-    image = nibabel.Nifti1Image(np.zeros(SHAPE, np.float32), np.diag([4.0, 4.0, 50.0, 1.0]))
+    affine = np.diag([4.0, 4.0, 50.0, 1.0])
+    affine[:3, 3] = 1000.0
+    image = nibabel.Nifti1Image(np.zeros(SHAPE, np.float32), affine)
     image.header.set_xyzt_units("micron")
     nibabel.save(image, tmp_path / "em.nii")
-    np.testing.assert_allclose(read_scan(tmp_path / "em.nii").spacing, (0.004, 0.004, 0.05))
+    found = read_scan(tmp_path / "em.nii")
+    np.testing.assert_allclose(found.spacing, (0.004, 0.004, 0.05))
+    np.testing.assert_allclose(found.affine[:3, 3], 1.0)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0, -5.0, np.nan])
+def test_data_inside_the_header_are_refused(tmp_path: Path, offset: float) -> None:
+    content = bytearray(save(tmp_path / "a.nii", np.zeros(SHAPE, np.float32)).read_bytes())
+    content[108:112] = np.float32(offset).tobytes()  # vox_offset
+    (tmp_path / "a.nii").write_bytes(content)
+    with pytest.raises(InputError, match="is damaged: its data begin at byte"):
+        read_scan(tmp_path / "a.nii")
+
+
+@pytest.mark.parametrize("value", [np.inf, 1e300, 0.5, np.nan])
+def test_labels_that_are_not_whole_are_refused(tmp_path: Path, value: float) -> None:
+    scan = read_scan(scan_of(tmp_path))
+    with pytest.raises(InputError, match="expected labels"):
+        read_labels(save(tmp_path / "labels.nii", np.full(SHAPE, value)), scan, "scan.nii.gz")
 
 
 def test_rounding_of_the_affine_is_allowed(tmp_path: Path) -> None:
@@ -306,7 +326,7 @@ def test_folders_of_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     model, out = tmp_path / "mine.safetensors", tmp_path / "out"
     code, text = run(capsys, monkeypatch, "fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model)
     assert code == 0, text
-    words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "0.01")
+    words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "0.001")
     code, text = run(capsys, monkeypatch, *words)
     assert code == 0, text
     labels = np.asarray(nibabel.load(out / "case3.labels.nii.gz").dataobj)

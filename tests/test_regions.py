@@ -168,7 +168,11 @@ GRAPH = lp.infer(lp.Potentials.graph(np.zeros((3, 2)), [[0, 1]], 0.0), n_samples
 @pytest.mark.parametrize(
     ("result", "options", "words"),
     [
-        (result_of(box(LEFT), None), {}, "the result of icm has no samples, expected one of a decoder with keep_samples=True"),
+        (
+            result_of(box(LEFT), None),
+            {},
+            "the result of icm has no samples, expected one of a decoder with keep_samples=True",
+        ),
         (BATCH, {}, "result is that of a batch, expected one image"),
         (GRAPH, {}, "result is that of a graph"),
         (ONE, {"properties": ["aera"]}, r"properties \['aera'\] cannot be measured by scikit-image"),

@@ -63,7 +63,8 @@ def read_labels(path: PathLike, scan: Nifti, name: object) -> Array:
     """Read whole numbers (X, Y, Z) of the same space as a scan, which ``name`` names in errors."""
     found = _read(path, np.float64)
     check_same_space(scan, found, (name, path))
-    if found.values.ndim != 3 or (found.values != np.rint(found.values)).any():
+    whole = found.values.ndim == 3 and (np.abs(found.values) < 2**53).all()
+    if not whole or (found.values != np.rint(found.values)).any():
         raise InputError(f"{path} has shape {found.values.shape}, expected labels (X, Y, Z) as whole numbers")
     return found.values.astype(np.int64)
 
@@ -128,9 +129,10 @@ def _read(path: PathLike, dtype: Any) -> Nifti:
         raise InputError(f"{path} is damaged: its header claims {claimed} bytes, and it holds {found}")
     raw = np.frombuffer(content, kind, math.prod(shape), offset).reshape(shape, order="F")
     slope, shift = header.get_slope_inter()
-    values = raw.astype(dtype)
-    if slope is not None and (slope, shift) != (1.0, 0.0):
-        values = (raw * float(slope) + float(shift)).astype(dtype)
+    with np.errstate(all="ignore"):  # numbers that the type cannot hold become infinite, and are refused later
+        values = raw.astype(dtype)
+        if slope is not None and (slope, shift) != (1.0, 0.0):
+            values = (raw * float(slope) + float(shift)).astype(dtype)
     if len(shape) == 5 and shape[3] == 1:  # NIfTI's vectors, one per voxel
         values = values[:, :, :, 0]
     return Nifti(values[..., 0] if values.shape[3:] == (1,) else values, header, affine, spacing)
@@ -155,11 +157,14 @@ def _header(nibabel: Any, content: bytes, path: PathLike) -> Any:
             try:
                 header = kind(block, check=False)
                 header.get_data_shape(), header.get_data_dtype(), header.get_slope_inter()
-                if header["magic"].item()[:2] != b"n+" or not 0 <= header["vox_offset"] < 2**31:
-                    raise InputError(f"{path} has its data in another file, expected both in one .nii file")
-                return header
             except (nibabel.spatialimages.HeaderDataError, ValueError, KeyError) as error:
                 raise InputError(f"{path} is damaged: {reason(error)}") from None
+            if header["magic"].item()[:2] != b"n+":
+                raise InputError(f"{path} has its data in another file, expected both in one .nii file")
+            if not len(block) <= header["vox_offset"] < 2**31:
+                came = f"begin at byte {float(header['vox_offset']):g}"
+                raise InputError(f"{path} is damaged: its data {came}, expected them after the header")
+            return header
     raise InputError(f"{path} is not a NIfTI file, expected a scan or logits in .nii or .nii.gz")
 
 

@@ -1,6 +1,5 @@
 """Gibbs sampling: Markov chains of exact draws of sites or blocks, which converge to the model's distribution."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -207,7 +206,7 @@ class Gibbs(Sampler):
 
 def temperatures_of(tempering: Any) -> list[float]:
     """Return the temperatures of replica exchange, or raise if they are not valid."""
-    if not isinstance(tempering, Sequence | np.ndarray) or isinstance(tempering, str):
+    if np.ndim(tempering) == 0:
         return [LADDER**t for t in range(whole_number("tempering", tempering, 1, 100))]
     for temperature in tempering:
         within("a temperature of tempering", temperature, 1)

@@ -47,7 +47,7 @@ class MaxProduct(MessagePassing):
         array([[1, 1, 1]])
         >>> result = lp.infer(pot, lp.MaxProduct(n_forests=1))
         >>> result.score, result.bound
-        (5.5, 5.5)
+        (6.0, 6.0)
 
     See Also:
         :class:`GraphCut`, :class:`LBP`, :class:`PerturbAndMaxProduct`

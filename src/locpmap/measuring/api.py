@@ -198,7 +198,9 @@ class Meter:
 def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
     """Return the values in a result's samples: one vector (K,) per image and sample."""
     if result.samples is None:
-        raise InputError(f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True")
+        raise InputError(
+            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
+        )
     potentials, n_samples = result.potentials, len(result.samples)
     meter.total = n_samples * potentials.n_images
     flat = result.samples.reshape(n_samples, potentials.n_images, potentials.n_sites)

@@ -111,7 +111,9 @@ def _checked(result: object, properties: object) -> list[str]:
     if not isinstance(result, Result):
         raise InputTypeError(f"result is a {type(result).__name__}, expected a Result that holds samples")
     if result.samples is None:
-        raise InputError(f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True")
+        raise InputError(
+            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
+        )
     if result.potentials.batched or isinstance(result.potentials.structure, Graph):
         came = "a batch" if result.potentials.batched else "a graph"
         raise InputError(f"result is that of {came}, expected one image")

@@ -307,7 +307,7 @@ def logits_of_queries(classes: Any, masks: Any) -> Any:
         masks (array or tensor): Logits (N, Q, h, w).
 
     >>> p = np.exp(logits_of_queries(np.log([[[0.8, 0.1, 0.1], [0.2, 0.4, 0.4]]]), np.zeros((1, 2, 1, 1))))
-    >>> p.ravel().round(3).tolist()  # 0.8 + 0.2 and 0.1 + 0.4, divided by 1.5
+    >>> [round(float(one), 3) for one in p.ravel()]  # 0.8 + 0.2 and 0.1 + 0.4, divided by 1.5
     [0.667, 0.333]
     """
     given = classes
