@@ -30,6 +30,7 @@ def test_the_split_is_disjoint_and_has_the_documented_sizes() -> None:
     assert len({one.name for part in parts.values() for one in part}) == 130
 
 
+@pytest.mark.slow
 def test_training_writes_logits_that_fit_the_labels(tmp_path: Path) -> None:
     network.write_volumes(tmp_path / "balls.npz", balls(13))
     network.train(tmp_path / "balls.npz", tmp_path / "out", steps=40, batch=4, device="cpu")
