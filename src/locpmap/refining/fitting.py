@@ -100,14 +100,17 @@ def learn(
     ``progress`` are those of `fit_samples`.
     """
     stride = float(np.median([example.stride for example in examples]))
-    scale, setting = fit_scale(examples, seed), Setting(0.0, Rule(0.0, 0.0))
+    scale = fit_scale(examples, seed)
     offsets = fit_offsets(examples, scale, seed)
     base = Weights([max(stride, 1.0)], [scale], offsets=[offsets] if offsets.any() else None)
-    if examples[0].given.image is not None:
-        setting = fit_share([Points.of(example, base.scaled(example.scores, stride)) for example in examples])
     n_labels = examples[0].scores.shape[-1]
-    scaled = (softmax(base.scaled(example.scores, stride)) for example in examples)
-    predicted = [p.reshape(-1, n_labels).mean(axis=0) for p in scaled]
+    points, predicted = [], []
+    for example in examples:
+        scores = base.scaled(example.scores, stride)
+        predicted.append(softmax(scores).reshape(-1, n_labels).mean(axis=0))
+        if example.given.image is not None:
+            points.append(Points.of(example, scores))
+    setting = fit_share(points) if points else Setting(0.0, Rule(0.0, 0.0))
     present = [np.isin(np.arange(n_labels), example.labels) for example in examples]
     presence = fit_presence(np.stack(predicted), np.stack(present))
     factors = {"own": [1 - setting.share], "guided": [setting.share], "adaptation": [setting.rule]}

@@ -7,7 +7,7 @@ import numpy as np
 from locpmap.kernels.model import CONDITIONAL, VOTES
 from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.numba.noise import site_words, uniform
+from locpmap.kernels.numba.noise import first_above, site_words, uniform
 from locpmap.kernels.reference.noise import CHAIN
 
 
@@ -40,12 +40,7 @@ def gibbs(model, labels, totals, adds, temperature, k0, k1, sweep, first_image, 
                     scores[k] = 1.0 if scores[k] == top else math.exp((scores[k] - top) * coldness)
                     total += scores[k]
                 threshold = uniform(site_words(k0, k1, CHAIN, first_image + n, sweep, site_id[i], 0)[0]) * total
-                below = 0.0
-                for k in range(n_labels):
-                    below += scores[k]  # same order as the total, so the threshold is reached
-                    if threshold < below:
-                        drawn = k
-                        break
+                drawn = first_above(scores, threshold)
                 labels[n, i] = drawn
                 if adds == CONDITIONAL:
                     for k in range(n_labels):

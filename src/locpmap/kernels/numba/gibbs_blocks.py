@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.kernels.model import CONDITIONAL, VOTES
 from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
-from locpmap.kernels.numba.noise import site_words, uniform
+from locpmap.kernels.numba.noise import first_above, site_words, uniform
 from locpmap.kernels.reference.noise import CHAIN
 
 SMALL = 1e-10  # a table is scaled if its largest entry is smaller
@@ -101,12 +101,7 @@ def gibbs_blocks(model, plan, labels, totals, adds, temperature, linear, k0, k1,
                         terms[k] = terms[k] if linear else math.exp(terms[k] - top)
                         total += terms[k]
                     threshold = uniform(site_words(k0, k1, CHAIN, first_image + n, sweep, site_id[i], 0)[0]) * total
-                    below = 0.0
-                    for k in range(n_labels):
-                        below += terms[k]  # same order as the total, so the threshold is reached
-                        if threshold < below:
-                            drawn = k
-                            break
+                    drawn = first_above(terms, threshold)
                     labels[n, i] = drawn
                     if adds == CONDITIONAL:
                         for k in range(n_labels):

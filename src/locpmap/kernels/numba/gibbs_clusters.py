@@ -7,7 +7,7 @@ import numpy as np
 from locpmap.kernels.model import CONDITIONAL, VOTES
 from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
-from locpmap.kernels.numba.noise import pick, site_words, uniform
+from locpmap.kernels.numba.noise import first_above, pick, site_words, uniform
 from locpmap.kernels.reference.noise import CHAIN
 
 
@@ -71,11 +71,7 @@ def draw_label(scores, temperature, word):
     for k in range(len(scores)):
         scores[k] = 1.0 if scores[k] == top else math.exp((scores[k] - top) / temperature)
         total += scores[k]
-    threshold, below, drawn = uniform(word) * total, 0.0, -1
-    for k in range(len(scores)):
-        below += scores[k]  # same order as the total, so the threshold is reached
-        if drawn < 0 and threshold < below:
-            drawn = k
+    drawn = first_above(scores, uniform(word) * total)
     for k in range(len(scores)):
         scores[k] /= total
     return drawn

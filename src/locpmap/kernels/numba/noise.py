@@ -65,3 +65,14 @@ def logistic_word(k0, k1, image, sample, site):
     coarse = pick(site_words(k0, k1, LOGISTIC, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)
     fine = pick(site_words(k0, k1, LOGISTIC_FINE, image, sample >> 3, site, 0), j) >> shift & np.uint32(0xFFFF)
     return np.uint64(coarse) << np.uint64(16) | np.uint64(fine)
+
+
+@inner
+def first_above(weights, threshold):
+    """Return the first label whose cumulative weight exceeds a threshold below the total of the weights."""
+    below = 0.0
+    for k in range(len(weights)):
+        below += weights[k]  # in the order of the total, so the threshold is reached
+        if threshold < below:
+            return k
+    return len(weights) - 1
