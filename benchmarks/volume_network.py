@@ -27,6 +27,7 @@ from locpmap.nn import choose_device
 
 Array = npt.NDArray[Any]
 PARTS = {"train": 60, "held_out": 35, "test": 35}
+USED = 70  # volumes that trials were judged on: none of them is in the test part
 N_LABELS = 3  # background, anterior and posterior hippocampus
 CONTRAST = 5.0  # standard deviations at which intensities are clipped
 WIDTHS = (16, 32, 64, 64)  # channels at strides 1, 2, 4 and 8
@@ -70,7 +71,7 @@ def write_volumes(path: Path, volumes: list[Volume]) -> None:
 
 def split(volumes: list[Volume]) -> dict[str, list[Volume]]:
     """Split volumes, sorted by name, into the parts; fewer volumes keep the proportions."""
-    order = np.random.default_rng(SEED).permutation(len(volumes))
+    order = np.roll(np.random.default_rng(SEED).permutation(len(volumes)), USED)
     ends = np.rint(np.cumsum([0, *PARTS.values()]) * len(volumes) / sum(PARTS.values())).astype(int)
     return {
         name: [volumes[k] for k in order[begin:end]] for name, (begin, end) in zip(PARTS, pairwise(ends), strict=True)
