@@ -116,7 +116,7 @@ def _pair(before: int, after: int) -> torch.nn.Sequential:
     for channels in (before, after):
         layers += [
             torch.nn.Conv3d(channels, after, 3, padding=1, bias=False),
-            torch.nn.InstanceNorm3d(after, affine=True),
+            torch.nn.BatchNorm3d(after),  # training volumes are padded, so statistics of one volume would differ
         ]
         layers += [torch.nn.ReLU()]
     return torch.nn.Sequential(*layers)
