@@ -16,6 +16,7 @@ from locpmap.refining.decided import Confusions, Gain, Judged, checked_objective
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting import learn
 from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights, drawn
+from locpmap.refining.groups import places_of, totals_of_groups
 from locpmap.refining.map_scores import MapScore, map_score
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.report import ALONE, NETWORK, REFINED, SAMPLED, SCALED, Illustration, Report
@@ -46,16 +47,21 @@ def cross_validated(
 ) -> tuple[Weights, Report]:
     """Return weights learned from all examples, and a report of held-out scores.
 
-    Each example is scored with weights learned without its fold. ``progress`` is called with the number of steps done,
-    the number of steps, and the current loss: that of `fit_samples` while weights are learned, and the mean negative
-    log-likelihood per pixel while examples are scored. With an objective, the report says what deciding for it gains.
+    Each example is scored with weights learned without its fold, which consists of whole groups. ``progress`` is called
+    with the number of steps done, the number of steps, and the current loss: that of `fit_samples` while weights are
+    learned, and the mean negative log-likelihood per pixel while examples are scored. With an objective, the report
+    says what deciding for it gains.
     """
     objective = checked_objective(objective)
     n_folds = whole_number("n_folds", n_folds, 2)
     labelled = [example for example in examples if (example.labels != VOID).any()]
-    if len(labelled) < n_folds:
-        raise InputError(f"there are {len(labelled)} images with labels, expected at least n_folds={n_folds}")
-    folds = np.array_split(np.random.default_rng(seed).permutation(len(labelled)), n_folds)
+    groups = [example.group for example in labelled]
+    members = places_of(groups)
+    unit = "images" if len(members) == len(labelled) else "groups"
+    if len(members) < n_folds:
+        raise InputError(f"there are {len(members)} {unit} with labels, expected at least n_folds={n_folds}")
+    order = np.array_split(np.random.default_rng(seed).permutation(len(members)), n_folds)
+    folds = [np.concatenate([members[group] for group in fold]) for fold in order]
     done, n_steps = count(1), (n_folds + 1) * N_STEPS + len(labelled)
 
     def report(value: float) -> None:
@@ -80,10 +86,11 @@ def cross_validated(
                 judged += [] if objective is None else [image]
                 report(total([each.scores[REFINED] for each in found]).nll)
             decided += [] if objective is None else confusions(objective, judged)
-    scores = {row: [one.scores[row] for one in found] for row in (NETWORK, SCALED, REFINED)}
+    groups = [labelled[n].group for fold in folds for n in fold]
+    scores = {row: totals_of_groups([one.scores[row] for one in found], groups) for row in (NETWORK, SCALED, REFINED)}
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
     gain = None if objective is None else Gain(objective, decided)
-    return weights_of_all, Report(scores, maps, found[0].illustration, gain)
+    return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit)
 
 
 def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> tuple[Held, Judged]:

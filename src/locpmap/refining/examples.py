@@ -22,6 +22,7 @@ class Example:
     stride: float
     scores: Array  # (H, W, K) at the size of the image
     labels: Array  # (H, W), VOID where the true label is unknown
+    group: int  # images of a group are alike, so they are left out together
 
 
 def gather(
@@ -33,18 +34,20 @@ def gather(
     scores: str,
     stride: float | None,
     spacing: Any = None,
+    groups: Any = None,
 ) -> list[Example]:
     """Return one example per image; raise where the numbers of labels differ, or the strides by more than 20 %.
 
     ``spacing`` is None for images. For volumes it is that of all of them, or a sequence with one entry per volume.
+    ``groups`` holds one name or number per image, or is None if each image is a group of its own.
     """
     if stride is not None:
         within("stride", stride, 1)
     ignore_label = whole_number("ignore_label", ignore_label, -(2**31), 2**31)
     n = _length("logits", logits)
-    pairs = {"labels": labels} if images is None else {"images": images, "labels": labels}
+    pairs = {"images": images, "labels": labels, "groups": groups}
     for name, values in pairs.items():
-        if _length(name, values) != n:
+        if (values is not None or name == "labels") and _length(name, values) != n:
             raise InputError(f"{name} holds {_length(name, values)} entries, expected {n} like logits")
     if images is not None and (missing := [k for k in range(n) if images[k] is None]):
         raise InputError(f"images[{missing[0]}] is None, expected an image, or images=None if there are no images")
@@ -52,8 +55,10 @@ def gather(
     if len(each) != n:
         raise InputError(f"spacing holds {len(each)} entries, expected {n} like logits")
     seen = [None] * n if images is None else images
+    of_image = range(n) if groups is None else np.unique(np.asarray(groups, str), return_inverse=True)[1].tolist()
     found = [
-        _example((seen[k], logits[k], layout, scores, each[k]), labels[k], k, ignore_label, stride) for k in range(n)
+        _example((seen[k], logits[k], layout, scores, each[k]), labels[k], k, ignore_label, stride, of_image[k])
+        for k in range(n)
     ]
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
@@ -68,7 +73,9 @@ def gather(
     return found
 
 
-def _example(inputs: tuple[Any, ...], labels: Any, k: int, ignore_label: int, stride: float | None) -> Example:
+def _example(
+    inputs: tuple[Any, ...], labels: Any, k: int, ignore_label: int, stride: float | None, group: int
+) -> Example:
     try:
         given = read(*inputs)
         if given.batched or not np.isfinite(float(given.scores.min())):
@@ -87,7 +94,7 @@ def _example(inputs: tuple[Any, ...], labels: Any, k: int, ignore_label: int, st
             f"labels[{k}] contains {wrong[0]}, expected 0 to {full.shape[-1] - 1} or ignore_label={ignore_label}"
         )
     truth = np.where(void, VOID, truth)
-    return Example(given, float(here), Restore()(full)[0], truth)
+    return Example(given, float(here), Restore()(full)[0], truth, group)
 
 
 def _length(name: str, values: Any) -> int:

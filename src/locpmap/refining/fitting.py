@@ -14,6 +14,7 @@ from locpmap.arrays import Array, Restore
 from locpmap.refining.adapting import Rule, adapted, lattice
 from locpmap.refining.examples import VOID, Example
 from locpmap.refining.fitting_samples import START, TOGETHER, SampleWeights, fit_samples
+from locpmap.refining.groups import means_of_groups
 from locpmap.refining.guiding import guided_log_mean_at
 from locpmap.refining.model import similarity
 from locpmap.refining.offsets import fit_offsets
@@ -21,9 +22,9 @@ from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import Score, score, softmax
 from locpmap.refining.weights import STEPS, VOLUME_STEPS, Weights
 
-SHARES = (0.35, 0.55, 0.75)
+SHARES = (0.35, 0.55, 0.75, 1.0)
 REMOVED = (0.0, 0.03, 0.06, 0.1)
-THRESHOLD = 0.75  # that of the bundled refiner, found on seven data sets by benchmarks.arena
+THRESHOLDS = (0.05, 0.4, 0.75)  # the last one is that of the bundled refiner, which has seen no label of the data
 N_STANDARD_ERRORS = 1.0  # by which similar pixels have to lower the negative log-likelihood
 PIXELS = 2000  # per image, for the scale
 LEAST_SCALE = 1e-6  # lower bound, reached by uninformative scores
@@ -36,9 +37,11 @@ class Setting(NamedTuple):
     rule: Rule
 
 
-def candidates(thresholds: Iterable[float]) -> list[Setting]:
-    """Return all settings with one of the thresholds."""
-    return [Setting(share, Rule(*rule)) for share, *rule in itertools.product(SHARES, thresholds, REMOVED)]
+def candidates(
+    thresholds: Iterable[float], shares: Iterable[float] = SHARES, removed: Iterable[float] = REMOVED
+) -> list[Setting]:
+    """Return all settings with one of the thresholds, shares and removed doubts."""
+    return [Setting(share, Rule(*rule)) for share, *rule in itertools.product(shares, thresholds, removed)]
 
 
 class Points(NamedTuple):
@@ -47,13 +50,15 @@ class Points(NamedTuple):
     scores: Array  # (P, K)
     guided: Array
     labels: Array  # (P,)
+    group: int = 0
 
     @classmethod
     def of(cls, example: Example, scores: Array) -> Self:
         """Return the points of an example with scaled scores (H, W, K)."""
         places = lattice(*example.labels.shape)
         guided = guided_log_mean_at(scores, Restore()(example.given.image)[0], places, example.given.spacing)
-        return cls(scores.reshape(-1, scores.shape[-1])[places], guided, example.labels.ravel()[places])
+        rows, labels = scores.reshape(-1, scores.shape[-1]), example.labels.ravel()
+        return cls(rows[places], guided, labels[places], example.group)
 
     def scored(self, setting: Setting | None) -> Score:
         """Score the adapted probabilities of a setting, or with None those of the network."""
@@ -66,25 +71,29 @@ class Points(NamedTuple):
         return score(softmax(joined.astype(np.float32)), self.labels)
 
 
-def fit_share(points: Sequence[Points], threshold: float = THRESHOLD) -> Setting:
-    """Return the most likely setting, or a share of 0 if it does not help by a standard error over images.
+def fit_share(points: Sequence[Points]) -> Setting:
+    """Return the most likely setting, or a share of 0 if it does not help by a standard error over groups of images.
 
-    Images without labels on the lattice do not count. If there are no others, the share is 0.
+    The share and the threshold are chosen first, then the removed doubt. Images without labels on the lattice do not
+    count. If there are no others, the share is 0.
     """
     points = [one for one in points if (one.labels != VOID).any()]
     if not points:
-        return Setting(0.0, Rule(threshold, 0.0))
-    alone = _losses([one.scored(None) for one in points])
-    losses = {setting: _losses([one.scored(setting) for one in points]) for setting in candidates([threshold])}
-    best = min(losses, key=lambda setting: float(losses[setting].mean()))
-    gains = alone - losses[best]
+        return Setting(0.0, Rule(THRESHOLDS[-1], 0.0))
+    first = _most_likely(points, candidates(THRESHOLDS, removed=REMOVED[1:2]))
+    best = _most_likely(points, candidates([first.rule.threshold], [first.share]))
+    gains = means_of_groups(_losses(points, None) - _losses(points, best), [one.group for one in points])
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
     return best if gains.mean() > N_STANDARD_ERRORS * error else Setting(0.0, best.rule)
 
 
-def _losses(scores: Sequence[Score]) -> Array:
+def _most_likely(points: Sequence[Points], settings: Iterable[Setting]) -> Setting:
+    return min(settings, key=lambda setting: float(_losses(points, setting).mean()))
+
+
+def _losses(points: Sequence[Points], setting: Setting | None) -> Array:
     """Return the negative log-likelihood of each image."""
-    return np.array([one.nll for one in scores])
+    return np.array([one.scored(setting).nll for one in points])
 
 
 def learn(

@@ -22,6 +22,7 @@ from locpmap.learning.proper_scores import Truth
 from locpmap.metrics import LEAST as LEAST_PROBABILITY
 from locpmap.potentials import Potentials
 from locpmap.refining.examples import Example
+from locpmap.refining.groups import means_of_groups
 from locpmap.refining.prepared import Prepared
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import CELL, FEATURES, N_SCALES, STEPS, Weights
@@ -74,13 +75,14 @@ def fit_samples(
     some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
     with ThreadPoolExecutor(available_threads()) as pool:
         trials = list(pool.map(lambda pair: Trial.of(pair[1], plain, pair[0], seed), enumerate(some)))
-        alone = means_without_each(np.stack([trial.alone for trial in trials]))
+        groups = [example.group for example in some]
+        alone = means_without_each(means_of_groups(np.stack([trial.alone for trial in trials]), groups))
         votes = {}  # the best weight of samples, for each candidate
 
         def loss(steps: Array) -> Array:
             candidate = prior.moved(steps @ directions)
             found = list(pool.map(lambda trial: trial.scores(candidate, seed), trials))
-            scores, beyond, likelihood = (np.stack(part) for part in zip(*found, strict=True))
+            scores, beyond, likelihood = (means_of_groups(np.stack(part), groups) for part in zip(*found, strict=True))
             weight = largest_of_the_best(likelihood)
             votes[candidate] = float(VOTES[weight])
             return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)

@@ -103,6 +103,8 @@ def set_aside(examples: list[Example], fraction: float, seed: int) -> tuple[list
             f"guarantee is {fraction:g}, which is {n} of {len(labelled)} labelled images, expected at least {least} for"
             f" a guarantee of {LEVEL}"
         )
+    if n and len({examples[k].group for k in labelled}) < len(labelled):
+        raise InputError(f"guarantee is {fraction:g} and groups are given, expected 0: images must be independent")
     if n == len(labelled):
         raise InputError(f"guarantee is {fraction:g}, which is all {n} labelled images, expected some for the fit")
     reserved = set(np.random.default_rng((seed, 1)).permutation(labelled)[:n].tolist())

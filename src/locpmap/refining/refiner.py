@@ -149,6 +149,7 @@ class Refiner:
         scores: str = "auto",
         stride: float | None = None,
         spacing: Any = None,
+        groups: Any = None,
         seed: int = 0,
         guarantee: float = 0.0,
         objective: str | None = None,
@@ -156,22 +157,21 @@ class Refiner:
     ) -> Self:
         """Learn a refiner from labelled images that the network was not trained on.
 
-        The attribute ``report`` of the result holds cross-validated metrics and a verdict on whether refinement helps;
-        ``print(refiner.report)`` shows them.
+        ``print(refiner.report)`` shows cross-validated metrics and a verdict on whether refinement helps.
 
         Args:
-            images (sequence or array): Images, each as in :func:`locpmap.refine`, as a list or a batch; None if there
-                are none.
-            logits (sequence or array): One entry per image, each as in :func:`locpmap.refine`. All have the same
-                labels and about the same stride.
+            images (sequence or array): Images, each as in :func:`locpmap.refine`; None if there are none.
+            logits (sequence or array): One entry per image, as in :func:`locpmap.refine`, all with one stride.
             labels (sequence or array): One map (H, W) of true labels per image.
-            n_folds (int, default 2): Number of cross-validation folds, from 2 to the number of labelled images.
+            n_folds (int, default 2): Number of cross-validation folds, at most one per labelled image.
             ignore_label (int, default -1): Label of pixels whose true label is unknown. These pixels are ignored.
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
-            spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`, for all volumes or
-                one tuple per volume. A refiner that was fitted on volumes needs volumes.
+            spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`, of all or of each.
+            groups (sequence, default None): One name or number per image, equal for images that are alike: slices of a
+                scan, frames of a video, images of a microscope. Folds and standard errors are then over groups, so that
+                the fit and its report hold for new groups.
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
             guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
                 for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
@@ -179,18 +179,18 @@ class Refiner:
                 gains (:meth:`Result.decide`), per image and over the images of a fold. The weights do not depend on it.
             progress (bool or callable, default False): True shows a progress bar with the remaining time. A callable is
                 called as ``progress(steps done, steps, loss)``. The loss is that of the samples while weights are
-                learned, and the mean negative log-likelihood while images are scored.
+                learned, then the mean negative log-likelihood.
 
         Returns:
-            Refiner: A refiner for the stride of the logits, with ``report`` and ``details`` set.
+            Refiner: For the stride of the logits, with ``report`` and ``details`` set.
 
         Raises:
-            InputError: If an entry is malformed, or there are fewer labelled images than ``n_folds``.
+            InputError: If an entry is malformed, or there are fewer labelled images or groups than ``n_folds``.
 
         Notes:
             The scale and the share of similar pixels maximise the likelihood of the labels. The share is 0 unless it
-            gains a standard error over images; then the scaled network is kept. The presence of labels is a logistic
-            regression on their predicted areas. Error fields, coupling and noise start at the bundled values
+            gains a standard error over images or groups; then the scaled network is kept. The presence of labels is a
+            logistic regression on their predicted areas. Error fields, coupling and noise start at the bundled values
             and minimise proper scores of sampled label maps, compared with independent pixels: CRPS of areas and
             perimeters, energy score, likelihood, and a penalty if true values lie outside the range of samples too
             often or too rarely. A change has to improve the loss by a standard error, so that few images do no harm.
@@ -208,7 +208,7 @@ class Refiner:
         """
         seed = whole_number("seed", seed, 0, 2**63)
         within("guarantee", guarantee, 0, 1)
-        examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
+        examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing, groups)
         examples, reserved = set_aside(examples, guarantee, seed)
         with progress_callback(progress, "cross-validation") as callback:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)

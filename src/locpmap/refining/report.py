@@ -45,17 +45,19 @@ class Report:
     perimeters.
 
     Attributes:
-        scores (dict): One score per image for each of the rows "network", "network, scaled" and "refined".
+        scores (dict): One score per image or group, for each of the rows "network", "network, scaled" and "refined".
         maps (dict): One score of sampled label maps per image, for up to 24 images, for each of the rows "independent
             pixels" (drawn from the softmax of the scaled network) and "samples" (label maps drawn by the refiner).
         illustration (Illustration): One image with samples, for :meth:`picture`.
         decided (Gain or None): What deciding for a measure gains, if :meth:`Refiner.fit` had an objective.
+        unit (str): What standard errors are over: "images", or "groups" if :meth:`Refiner.fit` was given some.
     """
 
     scores: dict[str, list[Score]]
     maps: dict[str, list[MapScore]]
     illustration: Illustration
     decided: Gain | None = None
+    unit: str = "images"
 
     def value(self, row: str, metric: str) -> float:
         """Return the "IoU", "ECE" or "NLL" of a row ("network", "network, scaled" or "refined") over all images."""
@@ -96,7 +98,7 @@ class Report:
     def __str__(self) -> str:
         rows = {row: [self.value(row, name) for name in METRICS] for row in self.scores}
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
-        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} images; ± is one standard error over them.", ""]
+        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} {self.unit}; ± is one standard error over them.", ""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
         found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}

@@ -1,0 +1,35 @@
+"""Groups of images that are alike, such as slices of a scan: standard errors and folds are over groups."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.refining.scoring import Score, total
+
+
+def places_of(groups: Sequence[int]) -> list[Array]:
+    """Return the places of the members of each group, in the order of their first members.
+
+    >>> [places.tolist() for places in places_of([7, 3, 7])]
+    [[0, 2], [1]]
+    """
+    numbers = np.asarray(groups)
+    return [np.flatnonzero(numbers == group) for group in dict.fromkeys(groups)]
+
+
+def means_of_groups(values: Array, groups: Sequence[int]) -> Array:
+    """Return the mean of each group's values (n, ..), without NaN; NaN where a group has no others.
+
+    >>> means_of_groups(np.array([1.0, 5.0, 3.0]), [7, 3, 7]).tolist()
+    [2.0, 5.0]
+    """
+    counted = ~np.isnan(values)
+    known = np.where(counted, values, 0)
+    with np.errstate(invalid="ignore"):
+        return np.stack([known[places].sum(axis=0) / counted[places].sum(axis=0) for places in places_of(groups)])
+
+
+def totals_of_groups(scores: Sequence[Score], groups: Sequence[int]) -> list[Score]:
+    """Return the score of each group's pixels."""
+    return [total([scores[n] for n in places]) for places in places_of(groups)]

@@ -1,0 +1,79 @@
+"""Groups of images that are alike: they are left out together, and count as one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import locpmap as lp
+from locpmap.errors import InputError
+from locpmap.refining import crossvalidation, fitting
+from locpmap.refining.examples import gather
+from locpmap.refining.fitting import Points, fit_share
+from locpmap.refining.offsets import fit_offsets
+
+
+def case(seed: int, informative: bool) -> tuple[Any, Any, Any]:
+    """Return an image whose colours are its labels or say nothing, noisy logits and labels."""
+    rng = np.random.default_rng(seed)
+    truth = np.repeat([[0, 1]] * 16, 12, axis=1)
+    image = 100.0 * truth if informative else rng.normal(size=truth.shape)
+    return image, 2 * np.eye(2)[truth] + rng.normal(size=(*truth.shape, 2)), truth
+
+
+def test_copies_of_an_image_are_no_further_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    gains = {0: 3.0, 1: 3.0, 2: -2.0}  # of similar pixels in three images, with any setting
+    number = [int(n) for n in gains]
+
+    def losses(points: list[Points], setting: object) -> Any:
+        return np.array([0.0 if setting is None else -gains[int(one.scores[0, 0])] for one in points])
+
+    monkeypatch.setattr(fitting, "_losses", losses)
+    images = [Points(np.full((4, 2), n), np.zeros((4, 2)), np.zeros(4, int), n) for n in number * 9]
+    assert fit_share(images[:3]).share == 0  # the standard error is larger than the mean
+    assert fit_share(images).share == 0
+    assert fit_share([one._replace(group=n) for n, one in enumerate(images)]).share > 0
+
+
+def test_offsets_need_evidence_from_several_groups() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, (8, 20, 20))
+    logits = 2 * np.eye(2)[labels] + rng.normal(size=(8, 20, 20, 2)) + [0.0, 2.0]
+    for groups, expected in (None, True), ([0] * 8, False), ([0, 0, 1, 1, 2, 2, 3, 3], True):
+        examples = gather(None, logits, labels, -1, "hwk", "logits", 1.0, None, groups)
+        assert fit_offsets(examples, 1.0, 0).any() == expected
+
+
+def test_folds_consist_of_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits, learn = [], crossvalidation.learn
+
+    def recorded(examples: Any, *args: Any, **options: Any) -> Any:
+        fits.append({example.group for example in examples})
+        return learn(examples, *args, **options)
+
+    monkeypatch.setattr(crossvalidation, "learn", recorded)
+    names = ["b", "a", "b", "c", "a", "d"]
+    images, logits, labels = zip(*(case(seed, informative=True) for seed in range(6)), strict=True)
+    refiner = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits", groups=names)
+    whole, first, second = fits
+    assert whole == {0, 1, 2, 3}
+    assert len(first) == len(second) == 2
+    assert not first & second
+    assert "4 groups" in str(refiner.report)
+
+
+@pytest.mark.parametrize(
+    ("groups", "options", "words"),
+    [
+        ([0, 1], {}, "groups holds 2 entries, expected 12 like logits"),
+        ([0] * 12, {}, "there are 1 groups with labels, expected at least n_folds=2"),
+        ([0, 0, *range(10)], {"guarantee": 0.8}, "guarantee is 0.8 and groups are given, expected 0"),
+        (3, {}, "groups is a int, expected a list"),
+    ],
+)
+def test_bad_groups_are_refused(groups: Any, options: dict[str, Any], words: str) -> None:
+    images, logits, labels = zip(*(case(seed, informative=True) for seed in range(12)), strict=True)
+    with pytest.raises((InputError, TypeError), match=words):
+        lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits", groups=groups, **options)
