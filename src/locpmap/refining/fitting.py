@@ -1,6 +1,7 @@
-"""Learning of a refiner's weights: scale and offsets of the scores, share of similar pixels, presence of labels.
+"""Learning of a refiner's weights: scale of the scores, share of similar pixels, presence of labels.
 
-Weights of samples follow (`fitting_samples`). The offsets and the share of similar pixels are 0 unless they help.
+Weights of samples follow (`fitting_samples`). Factors and offsets of labels, and the share of similar pixels, are left
+out unless they help.
 """
 
 import itertools
@@ -17,7 +18,7 @@ from locpmap.refining.fitting_samples import START, TOGETHER, SampleWeights, fit
 from locpmap.refining.groups import means_of_groups
 from locpmap.refining.guiding import guided_log_mean_at
 from locpmap.refining.model import similarity
-from locpmap.refining.offsets import fit_offsets
+from locpmap.refining.per_label import fit_per_label
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import Score, score, softmax
 from locpmap.refining.weights import STEPS, VOLUME_STEPS, Weights
@@ -110,8 +111,9 @@ def learn(
     """
     stride = float(np.median([example.stride for example in examples]))
     scale = fit_scale(examples, seed)
-    offsets = fit_offsets(examples, scale, seed)
-    base = Weights([max(stride, 1.0)], [scale], offsets=[offsets] if offsets.any() else None)
+    correction = fit_per_label(examples, scale, seed)
+    of_labels = {} if correction is None else {name: [value] for name, value in correction._asdict().items()}
+    base = Weights([max(stride, 1.0)], [scale], **of_labels)
     n_labels = examples[0].scores.shape[-1]
     points, predicted = [], []
     for example in examples:

@@ -81,10 +81,11 @@ class Prepared:
         model (str): Checksum of the refiner, by which its guarantee recognises results.
 
     Notes:
-        Let z be the network's scores, resized to the image and multiplied by the learned scale, plus an offset per
-        label if a fit found that this helps (:meth:`Refiner.fit`). Let g be the logarithm
-        of the mean softmax at nearby pixels of similar colour (:func:`locpmap.refining.guided_log_mean`). The model
-        of a label map y is ``p(y) ∝ exp(θ(y) / temperature)`` with ::
+        Let z be the network's scores, resized to the image and multiplied by the learned scale. If a fit found that it
+        helps (:meth:`Refiner.fit`), the best score of the pixel is then subtracted, and each label has its own factor
+        and offset. Let g be the logarithm of the mean softmax at nearby pixels of similar colour
+        (:func:`locpmap.refining.guided_log_mean`). The model of a label map y is ``p(y) ∝ exp(θ(y) / temperature)``
+        with ::
 
             u = f · ((1 + k · (o - 1)) · z + k · strength · guided · g)   (without an image: u = z, k = 1)
             o = max(0, 1 + strength · (own - 1))

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, place_like
+from locpmap.arrays import Array, namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.refining.adapting import Rule
 
@@ -66,6 +66,8 @@ class Weights:
             versions, fits without images), weights do not adapt to an image.
         offsets: (R, K) numbers of any sign that are added to the scaled scores of K labels; (R, 0) for any number of
             labels without offsets.
+        factors: (R, K) factors of the scaled scores of K labels, of which the best score of a pixel is subtracted
+            first. By default 1 for each offset.
     """
 
     strides: Any
@@ -81,15 +83,18 @@ class Weights:
     votes: Any = 0.5
     adaptation: Any = 0.0
     offsets: Any = None
+    factors: Any = None
 
     def __post_init__(self) -> None:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
         shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES), "adaptation": (n, 2)}
-        shape_of["offsets"] = (n, 0) if self.offsets is None else (n, *np.shape(self.offsets)[1:2])
+        of_labels = (n, 0) if self.offsets is None else (n, *np.shape(self.offsets)[1:2])
+        shape_of |= {"offsets": of_labels, "factors": of_labels}
         for name in self.__dataclass_fields__:
             given, shape = getattr(self, name), shape_of.get(name, (n,))
-            given = np.empty(shape) if given is None else given
+            missing = given is None or (name == "factors" and np.size(given) == 0)
+            given = np.ones(shape) if missing else given
             array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
@@ -119,14 +124,20 @@ class Weights:
         return float(scale), float(own), float(guided), pairwise
 
     def scaled(self, scores: Any, stride: float) -> Any:
-        """Multiply scores (.., K) by the scale at a stride and add the offsets; -inf stays -inf."""
-        found = scores * np.float32(self.at(stride)[0])
-        if self.offsets.size:
-            if scores.shape[-1] != self.offsets.shape[1]:
-                raise InputError(
-                    f"logits has {scores.shape[-1]} labels, expected {self.offsets.shape[1]} like those of the fit"
-                )
-            found += place_like(scores, self._interpolated(self.offsets, stride).astype(np.float32))
+        """Multiply scores (.., K) by the scale and the factors at a stride and add the offsets; -inf stays -inf."""
+        found, n_labels = scores * np.float32(self.at(stride)[0]), self.offsets.shape[1]
+        if n_labels == 0:
+            return found
+        if scores.shape[-1] != n_labels:
+            raise InputError(f"logits has {scores.shape[-1]} labels, expected {n_labels} like those of the fit")
+        factors, offsets = (
+            place_like(scores, self._interpolated(values, stride).astype(np.float32))
+            for values in (self.factors, self.offsets)
+        )
+        xp = namespace(found)
+        found -= xp.clip(xp.amax(found, -1), -LARGEST, None)[..., None]  # all scores of a masked pixel may be -inf
+        found *= factors
+        found += offsets
         return found
 
     def errors_at(self, stride: float) -> Errors:

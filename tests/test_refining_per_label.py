@@ -1,7 +1,8 @@
-"""Offsets of labels: a fit corrects a biased network, and leaves an unbiased one as it is."""
+"""Factors and offsets of labels: a fit corrects a biased network, and leaves an unbiased one as it is."""
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from tests.command import Run
 import locpmap as lp
 from locpmap.errors import InputError
 from locpmap.refining.examples import gather
-from locpmap.refining.offsets import fit_offsets
+from locpmap.refining.per_label import Correction, fit_per_label
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[np.float64]
@@ -27,33 +28,36 @@ def cases(n: int, bias: float, seed: int = 0) -> tuple[Array, npt.NDArray[np.int
     return logits, labels
 
 
-def offsets_of(n: int, bias: float, seed: int = 0) -> Array:
+def correction_of(n: int, bias: float, factors: Any = 1.0, seed: int = 0) -> Correction | None:
     logits, labels = cases(n, bias, seed)
-    return fit_offsets(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0)
+    logits = (logits - logits.max(-1, keepdims=True)) / factors
+    return fit_per_label(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0)
 
 
-def test_offsets_of_a_biased_network_are_recovered() -> None:
-    n_pixels = 20 * 24 * 30  # of information at least .1 per label and pixel
-    np.testing.assert_allclose(offsets_of(20, 0.8), [-0.8, 0.0, 0.8], atol=4 / np.sqrt(0.1 * n_pixels))
+def test_the_bias_of_a_network_is_recovered() -> None:
+    found = correction_of(40, 0.8, np.array([0.5, 1.0, 2.0]))
+    n_pixels = 40 * 500  # of information at least .1 per label and pixel
+    assert found is not None
+    np.testing.assert_allclose(found.offsets, [-0.8, 0.0, 0.8], atol=4 / np.sqrt(0.1 * n_pixels))
+    np.testing.assert_allclose(found.factors, [0.5, 1.0, 2.0], rtol=0.15)
 
 
 def test_an_unbiased_network_is_left_as_it_is() -> None:
-    kept = [not offsets_of(20, 0.0, seed).any() for seed in range(12)]
+    kept = [correction_of(20, 0.0, seed=seed) is None for seed in range(12)]
     assert np.mean(kept) >= 0.8  # a gain of two standard errors occurs by chance in at most 2.3 %
-    assert np.abs([offsets_of(20, 0.0, seed) for seed in range(12)]).max() < 0.1
 
 
 def test_one_image_is_not_enough() -> None:
-    assert not offsets_of(1, 0.8).any()
+    assert correction_of(1, 0.8) is None
 
 
-def test_offsets_that_lower_the_iou_are_not_used() -> None:
+def test_a_correction_that_lowers_the_iou_is_not_used() -> None:
     # A rare label whose score is too high by 1: the likelihood asks for fewer of its pixels, and its IoU would fall.
     rng = np.random.default_rng(0)
     labels = (rng.random((20, 24, 30)) < 0.04).astype(int)
     ratio = 2 * (2 * labels - 1) + 2 * rng.normal(size=labels.shape)  # log-likelihood ratio
     logits = np.stack([np.zeros(labels.shape), ratio + np.log(0.04 / 0.96) + 1], -1)
-    assert not fit_offsets(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0).any()
+    assert fit_per_label(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0) is None
 
 
 def test_a_fit_uses_the_offsets_and_stores_them(tmp_path: Path) -> None:
@@ -66,6 +70,7 @@ def test_a_fit_uses_the_offsets_and_stores_them(tmp_path: Path) -> None:
     refiner.save(tmp_path / "refiner.safetensors")
     loaded = lp.Refiner.load(tmp_path / "refiner.safetensors")
     np.testing.assert_array_equal(loaded.weights.offsets, refiner.weights.offsets)
+    np.testing.assert_array_equal(loaded.weights.factors, refiner.weights.factors)
     np.testing.assert_array_equal(loaded.refine(None, new[0]).labels, refiner.refine(None, new[0]).labels)
 
 
@@ -76,8 +81,10 @@ def test_a_refiner_with_offsets_adds_them_and_refuses_another_number_of_labels()
     np.testing.assert_allclose(refiner.refine(None, logits).probability, expected, atol=1e-6)
     with pytest.raises(InputError, match="logits has 3 labels, expected 2 like those of the fit"):
         refiner.refine(None, np.zeros((12, 16, 3)))
-    between = Weights([1.0, 4.0], [2.0, 2.0], offsets=[[0.5, -0.5], [1.5, -1.5]])
-    np.testing.assert_allclose(between.scaled(np.zeros((1, 2)), 2.0), [[1.0, -1.0]])
+    between = Weights([1.0, 4.0], [2.0, 2.0], offsets=[[0.5, -0.5], [1.5, -1.5]], factors=[[1.0, 2.0], [3.0, 2.0]])
+    np.testing.assert_allclose(between.scaled(np.array([[3.0, 5.0]]), 2.0), [[2 * 2.0 * (3 - 5) + 1.0, -1.0]])
+    forbidden = np.array([[-np.inf, -np.inf], [2.0, -np.inf]])
+    np.testing.assert_array_equal(between.scaled(forbidden, 1.0), [[-np.inf, -np.inf], [0.5, -np.inf]])
 
 
 def test_offsets_in_tiles_match_those_of_the_whole() -> None:

@@ -1,0 +1,88 @@
+"""Factors and offsets of labels, for a network that predicts some labels too often or with too much confidence.
+
+Networks trained with class weights or a Dice loss are biased in this way. The correction is left out unless it helps.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from locpmap.arrays import Array
+from locpmap.refining.examples import VOID, Example
+from locpmap.refining.scoring import Score, difference, score, softmax
+
+PIXELS = 500  # per image
+N_FOLDS = 5
+PENALTIES = (1e-3, 1e-2, 1e-1)  # of half the squared changes, per pixel
+MAX_STEPS = 30  # of the optimizer
+LEAST_FACTOR = 0.05
+N_STANDARD_ERRORS = 2.0  # by which a correction has to lower the negative log-likelihood
+
+
+class Correction(NamedTuple):
+    """Scores z, of which the best of a pixel is 0, become ``factors · z + offsets``."""
+
+    factors: Array  # (K,)
+    offsets: Array  # (K,), of mean 0
+
+
+def fit_per_label(examples: Sequence[Example], scale: float, seed: int) -> Correction | None:
+    """Return the correction of scaled scores that maximizes the penalized likelihood of the labels.
+
+    The penalty is chosen by cross-validation over groups of images. Return None if, on the groups left out, the
+    likelihood does not increase by two standard errors, or the mean IoU falls. Cost: about 500 evaluations of `PIXELS`
+    pixels of every image.
+    """
+    rng = np.random.default_rng(seed)
+    pixels: dict[int, list[tuple[Array, Array]]] = {}
+    for example in examples:
+        x, y = _some(example, scale, rng)
+        if len(y):
+            pixels.setdefault(example.group, []).append((x, y))
+    groups = [(np.concatenate([x for x, _ in each]), np.concatenate([y for _, y in each])) for each in pixels.values()]
+    if len(groups) < 2:
+        return None
+    folds = np.array_split(rng.permutation(len(groups)), min(N_FOLDS, len(groups)))
+    plain = [score(softmax(x), y) for x, y in groups]
+    held = {penalty: _left_out(groups, folds, penalty) for penalty in PENALTIES}
+    best = min(held, key=lambda penalty: sum(one.loss for one in held[penalty]))
+    change, error = difference(held[best], plain, lambda score: score.nll)
+    if not change < -N_STANDARD_ERRORS * error or difference(held[best], plain, lambda score: score.iou)[0] < 0:
+        return None
+    return _fitted(groups, best)
+
+
+def _some(example: Example, scale: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Return scaled scores (P, K), of which the best is 0, and labels (P,) of random labelled pixels."""
+    some = rng.permutation(np.flatnonzero(example.labels.ravel() != VOID))[:PIXELS]
+    x = example.scores.reshape(-1, example.scores.shape[-1])[some].astype(np.float64) * scale
+    return x - x.max(axis=-1, keepdims=True), example.labels.ravel()[some]
+
+
+def _left_out(groups: Sequence[tuple[Array, Array]], folds: Sequence[Array], penalty: float) -> list[Score]:
+    """Score each group with the correction that was fitted without its fold."""
+    scores: dict[int, Score] = {}
+    for fold in folds:
+        factors, offsets = _fitted([group for n, group in enumerate(groups) if n not in fold], penalty)
+        scores |= {n: score(softmax(factors * groups[n][0] + offsets), groups[n][1]) for n in fold.tolist()}
+    return [scores[n] for n in range(len(groups))]
+
+
+def _fitted(groups: Sequence[tuple[Array, Array]], penalty: float) -> Correction:
+    from scipy.optimize import minimize
+
+    x, y = (np.concatenate(part) for part in zip(*groups, strict=True))
+    (n, n_labels), at = x.shape, np.arange(len(y))
+
+    def loss(changes: Array) -> tuple[float, Array]:
+        factors, offsets = changes.reshape(2, -1)
+        p = softmax((1 + factors) * x + offsets)
+        value = -np.log(np.maximum(p[at, y], 1e-300)).mean() + penalty / 2 * changes @ changes
+        p[at, y] -= 1
+        return float(value), np.concatenate([(p * x).sum(axis=0), p.sum(axis=0)]) / n + penalty * changes
+
+    bounds = [(LEAST_FACTOR - 1, None)] * n_labels + [(None, None)] * n_labels
+    options = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"maxiter": MAX_STEPS}}
+    factors, offsets = minimize(loss, np.zeros(2 * n_labels), **options).x.reshape(2, -1)
+    return Correction(1 + factors, offsets - offsets.mean())
