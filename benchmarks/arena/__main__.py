@@ -20,14 +20,14 @@ from rich.progress import track
 from benchmarks import machine
 from benchmarks.arena import learning, measuring
 from benchmarks.arena.cells import CELLS, Cell
-from benchmarks.arena.methods import FITTED, FITTED_DECIDED, GUIDED, METHODS, RANKSEG, TUNED, USUAL
+from benchmarks.arena.methods import GUIDED, METHODS, RANKSEG, TUNED, USUAL
 from benchmarks.arena.page import PAGE, RECORD, entry_of, write_page
 from benchmarks.report import write_record
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import write_refiner
 
 NEEDS = {USUAL: "pydensecrf", TUNED: "pydensecrf", GUIDED: "cv2", RANKSEG: "rankseg"}
-TOGETHER = (FITTED.format("all"), FITTED_DECIDED)  # of one fit
+TOGETHER = tuple(name for name in METHODS if name.startswith("Refiner.fit, all images"))  # of one fit
 SHIPPED = Path(__file__).parents[2] / "src/locpmap/refining/bundled.safetensors"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)

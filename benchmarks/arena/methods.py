@@ -21,10 +21,12 @@ Array = npt.NDArray[Any]
 NETWORK, SCALED, VECTOR = "network", "temperature scaling", "vector scaling"
 DEFAULT, DECIDED, FITTED = "lp.refine", "lp.refine, decided", "Refiner.fit, {} images"
 FITTED_DECIDED = "Refiner.fit, all images, decided"
+OVER_DATASET = "{}, decided over the data set"
 USUAL, TUNED = "pydensecrf2, usual settings", "pydensecrf2, tuned"
 GUIDED, RANKSEG = "guided filter, tuned", "RankSEG"
 N_TUNING = 8  # held-out images for the tuning of other tools
 N_PIXELS = 2000  # per image, for vector scaling
+N_STATISTICS = 30  # held-out images, without labels, of a decision over the data set
 FEW = (20, 50)  # held-out images of a fit
 
 
@@ -91,21 +93,30 @@ def vector_scaled(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method
     return lambda seen: _argmax(softmax(factor * enlarged(seen) + offset))
 
 
-def _refined(refiner: lp.Refiner, decided: bool) -> Method:
+def _refined(refiner: lp.Refiner, decided: str | None, held_out: Sequence[Seen]) -> Method:
+    def refine(seen: Seen) -> lp.Result:
+        return refiner.refine(seen.image, seen.logits, layout="hwk", scores="logits")
+
+    over: str | lp.Decider | None = decided
+    if decided == "dataset":
+        over = lp.Decider("iou")
+        for seen in held_out[:: max(1, len(held_out) // N_STATISTICS)][:N_STATISTICS]:
+            over.add(refine(seen))
+
     def run(seen: Seen) -> Output:
-        result = refiner.refine(seen.image, seen.logits, layout="hwk", scores="logits")
-        return Output(result.probability, result.decide("iou").labels if decided else result.labels)
+        result = refine(seen)
+        return Output(result.probability, result.labels if over is None else result.decide("iou", over=over).labels)
 
     return run
 
 
-def default(cell: Cell, held_out: Sequence[Seen], weights: Path, *, decided: bool = False) -> Method:
+def default(cell: Cell, held_out: Sequence[Seen], weights: Path, *, decided: str | None = None) -> Method:
     """Return the refiner that was learned on all data sets but this one."""
-    return _refined(lp.Refiner.load(weights / f"without-{cell.dataset}.safetensors"), decided)
+    return _refined(lp.Refiner.load(weights / f"without-{cell.dataset}.safetensors"), decided, held_out)
 
 
 def fitted(
-    cell: Cell, held_out: Sequence[Seen], weights: Path, *, limit: int | None = None, decided: bool = False
+    cell: Cell, held_out: Sequence[Seen], weights: Path, *, limit: int | None = None, decided: str | None = None
 ) -> Method:
     """Return a refiner that was fitted to some or all held-out images."""
     if (cell, limit, len(held_out)) not in _FITTED:
@@ -113,7 +124,7 @@ def fitted(
         images, logits, labels = map(list, zip(*held_out[::step][:limit], strict=True))
         refiner = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits")
         _FITTED[cell, limit, len(held_out)] = refiner
-    return _refined(_FITTED[cell, limit, len(held_out)], decided)
+    return _refined(_FITTED[cell, limit, len(held_out)], decided, held_out)
 
 
 def dense(cell: Cell, held_out: Sequence[Seen], weights: Path, *, tune: bool) -> Method:
@@ -179,10 +190,12 @@ METHODS: dict[str, Maker] = {
     SCALED: scaled,
     VECTOR: vector_scaled,
     DEFAULT: default,
-    DECIDED: partial(default, decided=True),
+    DECIDED: partial(default, decided="image"),
+    OVER_DATASET.format(DEFAULT): partial(default, decided="dataset"),
     **{FITTED.format(n): partial(fitted, limit=n) for n in FEW},
     FITTED.format("all"): fitted,
-    FITTED_DECIDED: partial(fitted, decided=True),
+    FITTED_DECIDED: partial(fitted, decided="image"),
+    OVER_DATASET.format(FITTED.format("all")): partial(fitted, decided="dataset"),
     USUAL: partial(dense, tune=False),
     TUNED: partial(dense, tune=True),
     GUIDED: guided,
