@@ -15,7 +15,7 @@ from tests.support.decoding import check_identical, problem_of
 from tests.support.odd_models import FORBIDDEN, ODD, normal
 
 from locpmap.errors import InputError, InputTypeError, TooLargeError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Graph, Grid, Volume
 from locpmap.graphs.block_draws import combs, forests, plan_draws
 from locpmap.inference import infer, samples
 from locpmap.inference.gibbs import Gibbs, start_labels
@@ -144,12 +144,15 @@ def test_blocks_that_are_too_large_are_refused(blocks: Any, structure: Any, n_la
 
 
 def test_bad_blocks() -> None:
-    grid, graph = Grid(3, 4), Graph(3, [[0, 1]])
+    grid, graph, volume = Grid(3, 4), Graph(3, [[0, 1]]), Volume(2, 3, 4)
     for blocks, structure, error, message in (
         ("row", grid, InputError, "did you mean 'rows'"),
         ("strips:0", grid, InputError, "strips"),
-        ("rows", graph, InputError, "needs a grid"),
-        ((2, 2), graph, InputTypeError, r"\(2, 2\)"),
+        ("rows", graph, InputError, "list of site lists on a graph"),
+        ("rows", volume, InputError, "blocks is 'rows', expected 'sites', 'trees', .* in a volume"),
+        ((2, 2, 2), volume, InputError, "list of site lists in a volume"),
+        (([1], 2), grid, InputError, r"blocks\[1\] is 2, expected a non-empty list of sites"),
+        ((2, 2), graph, InputError, r"\(2, 2\)"),
         ((2, 2, 2), grid, InputError, "tile"),
         ((0, 2), grid, InputError, "at least 1"),
         (3, grid, InputTypeError, "blocks is 3"),
@@ -157,6 +160,8 @@ def test_bad_blocks() -> None:
     ):
         with pytest.raises(error, match=message):
             plan_draws(blocks, structure, 2)
+    lists = plan_draws([[0, 1], [2]], grid, 2)
+    assert all(np.array_equal(*both) for both in zip(lists, plan_draws(([0, 1], [2]), grid, 2), strict=True))
 
 
 # kernels compared with the reference

@@ -95,10 +95,20 @@ def test_layouts_of_volumes_are_detected(image: Any, logits: Any, layout: str) -
 @pytest.mark.parametrize(
     ("image", "logits", "spacing", "sentence"),
     [
-        ((9, 20, 17), (9, 20, 17, 3), 0, "spacing is 0, expected a number above 0, or three"),
-        ((9, 20, 17), (9, 20, 17, 3), (1.0, 0.0, 1.0), "spacing is .*, expected a number above 0, or three"),
-        ((9, 20, 17), (9, 20, 17, 3), (1.0, np.nan, 1.0), "spacing is .*, expected a number above 0, or three"),
-        ((9, 20, 17), (9, 20, 17, 3), (1.0, 1.0), "spacing is .*, expected a number above 0, or three"),
+        ((9, 20, 17), (9, 20, 17, 3), 0, "spacing is 0, expected a number from 1e-12"),
+        (
+            (9, 20, 17),
+            (9, 20, 17, 3),
+            (1.0, 0.0, 1.0),
+            "spacing is .*, expected a number from 1e-12",
+        ),
+        (
+            (9, 20, 17),
+            (9, 20, 17, 3),
+            (1.0, np.nan, 1.0),
+            "spacing is .*, expected a number from 1e-12",
+        ),
+        ((9, 20, 17), (9, 20, 17, 3), (1.0, 1.0), "spacing is .*, expected a number from 1e-12"),
         ((9, 20, 17), (9, 20, 17, 3), "1mm", "spacing"),
         ((20, 17), (20, 17, 3), 1.0, r"logits has shape \(20, 17, 3\), expected \(D, H, W, K\)"),
         ((9, 20, 17), (9, 20, 18, 3), 1.0, "9×20×17 voxels .* expected .9, 20, 17, K. or .K, 9, 20, 17. like"),

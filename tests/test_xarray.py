@@ -212,6 +212,10 @@ def test_other_types_are_refused() -> None:
         refine_xarray(SCENE, logits)
     with pytest.raises(InputTypeError, match="decoder is 'icm', expected a LocPMAP"):
         refine_xarray(SCENE, SCORES, decoder="icm")  # type: ignore[arg-type]
+    with pytest.raises(InputTypeError, match=r"refine_xarray got the option 'sed', expected .*, seed, .*progress$"):
+        refine_xarray(SCENE, SCORES, sed=1)
+    with pytest.raises(InputTypeError, match=r"got the option 'progress', expected .*, tile with dask arrays"):
+        refine_xarray(SCENE.chunk(), SCORES, progress=print)
     with pytest.raises(InputError, match=r"image has shape .*, expected \(6, 10\) like logits"):
         refine_xarray(SCENE.chunk(), labelled(stride=STRIDE)[1])
 

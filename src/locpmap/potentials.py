@@ -27,7 +27,7 @@ from locpmap.kernels.cpu.sampling import links_of
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import local_scores, total_scores, volume_scores
 from locpmap.pairwise import Pairwise, parse_pairwise
-from locpmap.unaries import check_spacing, check_unary, check_window, dead_edges, parse_mask, parse_unary
+from locpmap.unaries import check_unary, check_window, dead_edges, parse_mask, parse_unary, read_spacing, step_factors
 from locpmap.views import View
 
 
@@ -123,7 +123,7 @@ class Potentials:
         unary: Any,
         pairwise: Any,
         *,
-        spacing: tuple[float, float, float] | None = None,
+        spacing: float | tuple[float, ...] | None = None,
         connectivity: int = 6,
         mask: Any = None,
         window: tuple[int, int, int, int, int] | None = None,
@@ -136,7 +136,8 @@ class Potentials:
                 :meth:`grid`.  A sequence has one entry per step: (0, 0, 1), (0, 1, 0), (1, 0, 0) and, with 26
                 neighbours, the ten diagonal steps of :class:`locpmap.graphs.Volume`.  Arrays of weights have one value
                 per edge: (D, H, W-1), (D, H-1, W), (D-1, H, W) and so on.
-            spacing (tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and columns.
+            spacing (float or tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and
+                columns, or one number for cubes.
                 The scores of the edges with step (z, y, x) are multiplied by
                 ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.  Without it, all steps count the same.
                 :func:`measure` computes volumes and surfaces in its units.
@@ -166,8 +167,8 @@ class Potentials:
         depth, height, width = scores.shape[-4:-1]
         structure, factors = Volume(depth, height, width, connectivity, *place), None
         if spacing is not None:
-            factors = check_spacing(spacing, structure)
-            structure = replace(structure, spacing=(float(spacing[0]), float(spacing[1]), float(spacing[2])))
+            sides = read_spacing(spacing)
+            structure, factors = replace(structure, spacing=sides), step_factors(sides, structure)
         return cls._build(structure, scores, pairwise, mask, scores.ndim == 5, Restore.like(unary), factors)
 
     @classmethod

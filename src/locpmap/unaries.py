@@ -19,6 +19,8 @@ from locpmap.arrays import (
 from locpmap.errors import InputError
 from locpmap.graphs import Box, Graph, ends_of
 
+MOST_SPACING = 1e12  # side of a voxel, in any unit
+
 
 def parse_unary(unary: Any, axes: tuple[str, ...]) -> Array:
     """Return the scores with the given site axes and one for labels, with or without a leading one for images."""
@@ -41,12 +43,19 @@ def check_window(window: Any, names: tuple[str, ...]) -> tuple[int, ...]:
     return tuple(int(n) for n in window)
 
 
-def check_spacing(spacing: Any, box: Box) -> list[float]:
+def read_spacing(spacing: Any, names: tuple[str, ...] = ("dz", "dy", "dx")) -> tuple[float, ...]:
+    """Return the sides of a voxel or a pixel; one number stands for equal sides."""
+    given = np.asarray(spacing) if isinstance(spacing, str | int | float) else to_numpy(spacing, "spacing")
+    fits = given.shape in ((), (len(names),)) and given.dtype.kind in "fiu"
+    if not fits or not ((given >= 1 / MOST_SPACING) & (given <= MOST_SPACING)).all():  # squares and cubes stay finite
+        expected = f"a number from {1 / MOST_SPACING:g} to {MOST_SPACING:g}, or {len(names)} of them"
+        raise InputError(f"spacing is {spacing!r}, expected {expected}: ({', '.join(names)})")
+    return tuple(np.broadcast_to(given, len(names)).astype(np.float64).tolist())
+
+
+def step_factors(spacing: tuple[float, ...], box: Box) -> list[float]:
     """Return the factor of each step's scores: the smallest distance of neighbours divided by the step's length."""
-    distances = to_numpy(spacing, "spacing").astype(np.float64)
-    if distances.shape != (3,) or not (np.isfinite(distances) & (distances > 0)).all():
-        raise InputError(f"spacing is {spacing!r}, expected three finite distances (dz, dy, dx) above 0")
-    return [float(distances.min()) / math.hypot(*(distances * step)) for step in box.steps]
+    return [min(spacing) / math.hypot(*(np.array(spacing) * step)) for step in box.steps]
 
 
 def dead_edges(structure: Box | Graph, masked: Any) -> Any:

@@ -245,7 +245,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("locpmap", {"start": np.zeros((4, 4), int)}, "start is an array"),
     ("locpmap", {"titel": 5}, "unknown option of locpmap 'titel': did you mean 'tile'"),
     ("locpmap", {"tile": 0}, "a side of tile is 0"),
-    ("locpmap", {"tile": (1, 2, 3)}, "tile is .*, expected one number or two"),
+    ("locpmap", {"tile": (1, 2, 3)}, "tile is .*, expected one number or two .height, width"),
     ("locpmap", {"seed": -1}, "seed is -1"),
     ("locpmap", {"device": "auto"}, "unknown device 'auto': known are cpu, cuda"),
     ("locpmap", {"device": "gpu"}, "unknown device 'gpu': did you mean 'cuda'"),

@@ -117,7 +117,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "connectivity": (lambda: lp.infer_tiled(unaries(), 1.0, connectivity=4), "expected 6 or 26 neighbours"),
     "weights": (lambda: lp.infer_tiled(unaries(), (1.0, 1.0)), "2 entries, expected one per step"),
     "mask": (lambda: lp.infer_tiled(unaries(), 1.0, mask=np.zeros((13, 12), bool)), "mask has shape"),
-    "tile": (lambda: lp.infer_tiled(unaries(), 1.0, tile=(2, 2, 2)), "tile is"),  # type: ignore[arg-type]
+    "tile": (lambda: lp.infer_tiled(unaries(), 1.0, tile=(2, 2, 2)), "two .depth, height"),  # type: ignore[arg-type]
     "rows": (lambda: lp.infer_tiled(unaries(), 1.0, blocks="rows"), "in a single step"),
     "a flat tile": (lambda: lp.infer_tiled(unaries(), 1.0, blocks=(2, 2)), "tile of 2 sides, expected 3"),
 }

@@ -17,7 +17,7 @@ from locpmap.arrays import Array, frozen, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Box, Graph, Grid, Steps, Volume
 from locpmap.graphs.grid import name_of
-from locpmap.unaries import check_spacing
+from locpmap.unaries import read_spacing, step_factors
 
 CONSTANT = "constant"  # the pairwise feature that is 1 on every edge
 DIRECTIONS = ("horizontal", "vertical", "diagonal", "antidiagonal")  # on grids with 4 or 8 neighbours
@@ -281,11 +281,11 @@ class Features:
             Features: The features, with the spacing in their structure.
         """
         assert isinstance(self.structure, Volume)
-        factors, per_edge = check_spacing(spacing, self.structure), self.pairwise
+        sides = read_spacing(spacing)
+        factors, per_edge = step_factors(sides, self.structure), self.pairwise
         if set(factors) != {1.0}:
             per_edge = per_edge * np.repeat(factors, self.structure.direction_sizes)[:, None].astype(per_edge.dtype)
-        dz, dy, dx = (float(side) for side in spacing)
-        return replace(self, pairwise=frozen(per_edge), structure=replace(self.structure, spacing=(dz, dy, dx)))
+        return replace(self, pairwise=frozen(per_edge), structure=replace(self.structure, spacing=sides))
 
     def take(self, images: slice | Array) -> Self:
         """Return some of the inputs.  The flat arrays are shared.

@@ -10,8 +10,8 @@ import numpy as np
 from locpmap.arrays import Array, copy_if_small, frozen, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
 from locpmap.features.features import CONSTANT, Features, check_finite
-from locpmap.graphs import Box, Volume, box_of, ends_of
-from locpmap.unaries import check_spacing
+from locpmap.graphs import Box, box_of, ends_of
+from locpmap.unaries import read_spacing
 
 UNARY = ("intensity", "position")
 PAIRWISE = (CONSTANT, "ends", "difference", "contrast")
@@ -89,9 +89,7 @@ class ImageFeatures:
             where = "" if self.spacing is None else " in volumes (with spacing)"
             raise InputError(f"connectivity is {self.connectivity!r}, expected {few} or {many}{where}")
         if self.spacing is not None:
-            sides = (self.spacing,) * 3 if isinstance(self.spacing, int | float) else self.spacing
-            check_spacing(sides, Volume(1, 1, 1))
-            object.__setattr__(self, "spacing", tuple(float(side) for side in sides))
+            object.__setattr__(self, "spacing", read_spacing(self.spacing))
         if self.channels is not None and (type(self.channels) is not int or self.channels < 1):
             raise InputError(f"channels is {self.channels!r}, expected None or a whole number of at least 1")
 

@@ -35,13 +35,15 @@ class Order(NamedTuple):
 
 def plan_draws(blocks: Any, structure: Box | Graph, n_labels: int) -> DrawPlan:
     """Validate blocks and return the operations that draw them."""
-    if isinstance(structure, Grid) and isinstance(blocks, str | tuple):
+    tile = isinstance(blocks, tuple) and all(isinstance(side, int | np.integer) for side in blocks)
+    if isinstance(structure, Grid) and (isinstance(blocks, str) or tile):
         return _grid_plan(structure, blocks, n_labels)
-    if isinstance(blocks, str):
-        if blocks != "trees":
-            raise InputError(f"blocks={blocks!r} needs a grid; on a graph use 'sites', 'trees' or a list of site lists")
+    if isinstance(blocks, str) and blocks == "trees":
         groups = forests(structure)
-    elif isinstance(blocks, list):
+    elif isinstance(blocks, str) or tile:
+        where = "in a volume" if isinstance(structure, Box) else "on a graph"
+        raise InputError(f"blocks is {blocks!r}, expected 'sites', 'trees', 'clusters' or a list of site lists {where}")
+    elif isinstance(blocks, list | tuple):
         groups = listed_groups(blocks, structure)
     else:
         raise InputTypeError(f"blocks is {blocks!r}, expected a name, a tile (h, w) on a grid or a list of site lists")

@@ -65,7 +65,7 @@ class Volume(Box):
     full_height: int | None = None
     full_width: int | None = None
     full_depth: int | None = None
-    spacing: tuple[float, float, float] | None = field(default=None, kw_only=True)
+    spacing: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not isinstance(self.connectivity, int | np.integer) or self.connectivity not in _STEPS:

@@ -18,6 +18,7 @@ from locpmap.refining.prepared import REFINING
 from locpmap.scale.refining import TILES, refine_tiled
 from locpmap.scale.sources import is_dask
 
+OPTIONS = ("scores", "stride", "seed", "device")
 MAPS = ("labels", "probability", "entropy")
 AREAS = ("area", "area_low", "area_high")
 
@@ -47,7 +48,8 @@ def refine_xarray(
             Pixels with NaN in the image, or in logits of its size, are ignored as well.
         decoder (LocPMAP, default None): The sampler. The default is that of :func:`locpmap.refine`, with 50 samples.
         level (float, default 0.9): Fraction of the samples whose areas are inside the intervals.
-        **options: Other options of :func:`locpmap.refine`, or of :func:`locpmap.scale.refine_tiled` for dask arrays.
+        **options: Options ``scores``, ``stride``, ``seed``, ``device`` and ``progress`` of :func:`locpmap.refine`; for
+            dask arrays ``tile`` of :func:`locpmap.scale.refine_tiled` instead of ``progress``.
 
     Returns:
         Dataset: With the rows, columns, labels and coordinates of the inputs:
@@ -104,6 +106,9 @@ def refine_xarray(
     mask = mask if mask is None or is_dask(mask) else to_numpy(mask, "mask")
     pixels, values, mask = _with_missing(None if image is None else like.data, logits.data, mask)
     lazy = any(map(is_dask, (pixels, values, mask)))
+    known, where = (*OPTIONS, *(("tile",) if lazy else ("progress",))), " with dask arrays" if lazy else ""
+    if wrong := [name for name in options if name not in known]:
+        raise InputTypeError(f"refine_xarray got the option {wrong[0]!r}, expected {', '.join(known)}{where}")
     sampler = replace(decoder or (TILES if lazy else REFINING), keep_samples=True)
     if lazy:
         tiled: Any = refine_tiled(pixels, values, model, mask=mask, decoder=sampler, **options)

@@ -9,6 +9,7 @@ from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction, whole_number
 from locpmap.graphs import Graph
 from locpmap.result import Result
+from locpmap.unaries import read_spacing
 
 
 def regions(
@@ -74,7 +75,9 @@ def regions(
         whole_number("background", background, 0)
     names = _checked(result, properties)
     labels, samples = to_numpy(result.labels, "labels"), to_numpy(result.samples, "samples")
-    sides = getattr(result.potentials.structure, "spacing", None) if spacing is None else spacing
+    sides = getattr(result.potentials.structure, "spacing", None)
+    if spacing is not None:
+        sides = read_spacing(spacing, ("dz", "dy", "dx")[-labels.ndim :])
     options: dict[str, Any] = {"spacing": sides}
     if intensity_image is not None:
         pixels = options["intensity_image"] = to_numpy(intensity_image, "intensity_image")

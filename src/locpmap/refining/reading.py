@@ -12,6 +12,7 @@ import numpy as np
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
 from locpmap.refining.labelled import by_name, mask_by_name
+from locpmap.unaries import read_spacing
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
 LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", "dhwk", "kdhw")}  # labels last and first, by the axes of space
@@ -36,7 +37,7 @@ class Given:
     shape: tuple[int, ...]  # of the image, or of the scores if there is no image
     batched: bool
     restore: Restore
-    spacing: tuple[float, float, float] | None = None  # of the voxels of a volume; None for an image
+    spacing: tuple[float, ...] | None = None  # of the voxels of a volume; None for an image
 
     @property
     def stride(self) -> float:
@@ -106,15 +107,6 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
     shape = tuple(map(int, values.shape[1:-1] if pixels is None else pixels.shape[2:]))
     values = _as_logits(values, scores)
     return Given(pixels, values, shape, batched, Restore.like(found), sides)
-
-
-def read_spacing(spacing: Any) -> tuple[float, float, float]:
-    """Return the sides (dz, dy, dx) of a voxel; one number is the side of a cube."""
-    sides = np.asarray(spacing) if isinstance(spacing, str | int | float) else to_numpy(spacing, "spacing")
-    if sides.shape not in ((), (3,)) or sides.dtype.kind not in "fiu" or not (np.isfinite(sides) & (sides > 0)).all():
-        raise InputError(f"spacing is {spacing!r}, expected a number above 0, or three of them: (dz, dy, dx)")
-    planes, rows, columns = np.broadcast_to(sides, 3).tolist()
-    return float(planes), float(rows), float(columns)
 
 
 def _is_single(pixels: Any, values: Any, n_axes: int) -> bool:

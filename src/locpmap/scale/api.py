@@ -128,7 +128,7 @@ def tiled(
         raise unknown("device", device, DEVICES)
     *size, _ = model.builder.shape
     height, width, *whole = size
-    tile_height, tile_width = tile_size(tile)
+    tile_height, tile_width = tile_size(tile, len(size))
     if math.prod(size) > MAX_SITE:
         raise InputError(f"the raster has {'×'.join(map(str, size))} sites, expected at most 2^48")
     tiling = Tiling(height, width, min(tile_height, height), min(tile_width, width), reach)

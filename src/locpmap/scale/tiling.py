@@ -188,10 +188,11 @@ class Tiling:
         return (self.tile(i, j) for i in range(rows) for j in range(columns))
 
 
-def tile_size(tile: Any) -> tuple[int, int]:
-    """Return height and width, from one number for both or a pair."""
+def tile_size(tile: Any, n_axes: int = 2) -> tuple[int, int]:
+    """Return height and width, or planes and rows in a volume of 3 axes, from one number for both or a pair."""
     sides = tile if isinstance(tile, tuple | list) else (tile, tile)
     if len(sides) != 2:
-        raise InputError(f"tile is {tile!r}, expected one number or two (height, width)")
+        expected = "(height, width)" if n_axes == 2 else "(depth, height): tiles of a volume have its whole width"
+        raise InputError(f"tile is {tile!r}, expected one number or two {expected}")
     height, width = (whole_number("a side of tile", side, 1) for side in sides)
     return height, width
