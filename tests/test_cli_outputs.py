@@ -140,8 +140,9 @@ def test_names_and_absent_labels_in_the_table(
     words = ["refine", folder / "a.png", folder / "a.npy", "-o", tmp_path / "out", "--names", names]
     run = Run(capsys, *words)
     assert run.status == 0, run.err
-    header, *rows, absent, _ = run.out.splitlines()
-    assert header.split()[:3] == ["label", "pixels", "area"]
+    header, *rows, absent, changes, _ = run.out.splitlines()
+    assert header.split()[:5] == ["label", "pixels", "median", "of", "samples"]
+    assert re.fullmatch(r"(\d+|none) of 216 pixels ha.* another label than the network's.*", changes)
     assert [line.split()[:2] for line in rows] == [[str(k), NAMES[k]] for k in PRESENT]
     assert [int(line.split()[2]) for line in rows] == [SHAPE[0] * n for n in (9, 6, 3)]
     assert len({len(line) for line in (header, *rows)}) == 1, "columns are aligned"
@@ -161,7 +162,7 @@ def test_labels_that_would_print_as_nothing_are_absent() -> None:
     """Fold labels without a pixel whose mean area is printed as 0.0 %; keep rare and uncertain ones."""
     rows = {0: (9_000, 9_000.0), 1: (0, 900.0), 2: (0, 6.0), 3: (0, 4.0), 4: (1, 0.0)}
     labels = [
-        {"label": k, "name": None, "pixels": n, "area": area, "std": None, "interval": [0, 1]}
+        {"label": k, "name": None, "pixels": n, "area": area, "std": None, "median": 0.5, "interval": [0, 1]}
         for k, (n, area) in rows.items()
     ]
     record: dict[str, Any] = {
@@ -171,11 +172,21 @@ def test_labels_that_would_print_as_nothing_are_absent() -> None:
         "files": ["a.json", "a.overlay.png"],
         "name": "a",
     }
-    record |= {"guaranteed": False, "mean_entropy": 0.0, "seconds": 1.0, "state": "done"}
+    record |= {
+        "changed": 3,
+        "changes": "3 pixels",
+        "spacing": None,
+        "guaranteed": False,
+        "mean_entropy": 0.0,
+        "seconds": 1.0,
+        "state": "done",
+    }
     lines = summary([record], Path("out")).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["0", "1", "2", "4"]
-    assert lines[5:] == ["2 labels absent", "mean entropy 0.000, 1.00 s; 2 files in out"]
-    assert summary([record, record], Path("out")).splitlines()[1].split()[:2] == ["a", "4"]
+    assert lines[5:] == ["2 labels absent", "3 pixels", "mean entropy 0.000, 1.00 s; 2 files in out"]
+    assert summary([record, record], Path("out")).splitlines()[1].split()[:3] == ["a", "4", "3"]
+    skewed = {**record, "labels": [{**labels[1], "median": 0.0, "interval": [0, 0]}]}  # in few samples only
+    assert summary([skewed], Path("out")).splitlines()[1].split() == ["1", "0", "0", "0", "to", "0", "0.0%"]
 
 
 def test_names_in_the_table_of_a_folder(

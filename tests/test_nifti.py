@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -292,8 +293,24 @@ def test_a_table_of_volumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = scan_of(tmp_path), logits_of(tmp_path)
-    code, table = run(capsys, monkeypatch, "refine", *files, "-o", tmp_path / "out", "--n-samples", 20)
-    assert (code, "voxels  volume in mm³" in table) == (0, True)
+    words = ("refine", *files, "-o", tmp_path / "out", "--n-samples", 20)
+    code, table = run(capsys, monkeypatch, *words)
+    assert code == 0, table
+    header, first, *_ = table.splitlines()
+    assert re.split(" {2,}", header) == ["label", "volume in mm³", "median of samples", "90% interval", "fraction"]
+    record = json.loads((tmp_path / "out/scan.json").read_text())
+    row, voxel = record["labels"][0], np.prod(record["spacing"])
+    low, high = row["interval"]
+    sizes = f"{row['voxels'] * voxel:.1f}", f"{row['median']:.1f}", f"{low:.0f}", "to", f"{high:.0f}"
+    assert first.split()[1:-1] == list(sizes)
+    assert low <= row["median"] <= high
+    assert "pixel" not in table + json.dumps(record)
+    assert record["changes"] in table
+    assert "often too wide for volumes" in table
+    (tmp_path / "names.txt").write_text("\n".join(f"part {k}" for k in range(record["n_labels"])))
+    before = (tmp_path / "out/scan.overlay.png").read_bytes()
+    assert run(capsys, monkeypatch, *words, "--names", tmp_path / "names.txt")[0] == 0
+    assert (tmp_path / "out/scan.overlay.png").read_bytes() != before  # a legend with the names
 
 
 def blob(folder: Path, n: int) -> None:
@@ -326,9 +343,16 @@ def test_folders_of_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     model, out = tmp_path / "mine.safetensors", tmp_path / "out"
     code, text = run(capsys, monkeypatch, "fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model)
     assert code == 0, text
+    assert "6 volumes; ± is one standard error" in text
+    assert "independent voxels" in text
+    assert not re.search("pixel|image|area|perimeter", text)
     words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "0.001")
     code, text = run(capsys, monkeypatch, *words)
     assert code == 0, text
+    assert "largest labels in mm³ (90% interval)" in text
+    assert re.search(r"case3 .* done +0: \d+ \(\d+ to \d+\), 1: \d+ \(\d+ to \d+\)\n", text)
+    assert "of the voxels labelled" in text
+    assert not re.search("pixel|image", text)
     labels = np.asarray(nibabel.load(out / "case3.labels.nii.gz").dataobj)
     known = labels != 255  # the others are left out
     assert 0.2 < known.mean() < 1

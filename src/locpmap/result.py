@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace, on_gpu, to_numpy
+from locpmap.arrays import Array, Restore, namespace, on_gpu, to_numpy
 from locpmap.deciding import Decider, Decision, decide
 from locpmap.deciding.inputs import no_probability
 from locpmap.errors import InputError, fraction
+from locpmap.graphs import Volume
 from locpmap.guarantees.guarantee import guarantee_of
 from locpmap.guarantees.thresholds import label_sets
 from locpmap.potentials import Potentials
@@ -54,6 +55,19 @@ class Ending:
 
 
 @dataclass(frozen=True, eq=False)
+class Origin:
+    """The network's labels, from which a refiner started.
+
+    Attributes:
+        labels (array): The network's most probable labels, int16 of the shape of the result's labels.
+        strength (float or array): How far the refiner may change an image, (N,) or one number: 0 keeps the labels.
+    """
+
+    labels: Any
+    strength: Any
+
+
+@dataclass(frozen=True, eq=False)
 class Result:
     """Labels, their probabilities, and information about the run.
 
@@ -79,6 +93,7 @@ class Result:
             estimate the probabilities equally well, (N,) for a batch.  The root-mean-square error of ``probability``
             is about the root of the mean ``variance`` over ``n_effective``.
         model (str): Checksum of the refiner that drew the samples with its default decoder, for its guarantee.
+        origin (Origin or None): Of :func:`locpmap.refine`: the network's labels, for ``n_changed`` and ``changes``.
         ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
         potentials (Potentials): The decoded model.
 
@@ -122,6 +137,7 @@ class Result:
     r_hat: Any = None  # float or (N,)
     n_effective: Any = None  # float or (N,)
     model: str = field(default="", repr=False)
+    origin: Origin | None = field(default=None, repr=False)
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
 
@@ -129,7 +145,8 @@ class Result:
         gives = "labels" if self.probability is None else "labels, probability"
         shape = tuple(int(n) for n in self.labels.shape)
         where = f"{self.backend} on {self.device}"
-        return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}>"
+        changes = f"; {self.changes}" if self.changes else ""
+        return f"<Result of {self.method}: {gives} {shape}, {self.status}, {self.seconds:.3g} s, {where}{changes}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields with the ending evaluated, so that another process needs no GPU."""
@@ -173,6 +190,37 @@ class Result:
     def entropy(self) -> Any:
         """Entropy -Σ p log p of every site in nats; None without probabilities."""
         return None if self.probability is None else self.potentials.restore(entropy_of(self.probability))
+
+    @cached_property
+    def n_changed(self) -> Any:
+        """Number of sites with another label than the network's: an int, or (N,) for a batch; None without network."""
+        if self.origin is None:
+            return None
+        changed = to_numpy((self.labels != self.origin.labels) & (self.labels >= 0), "labels")
+        counts = changed.reshape(self.potentials.n_images, -1).sum(1)
+        return counts if self.potentials.batched else int(counts[0])
+
+    @property
+    def changes(self) -> str:
+        """One sentence on how many labels differ from the network's and, if none does, why; empty without network."""
+        if self.origin is None:
+            return ""
+        volume = isinstance(self.potentials.structure, Volume)
+        site, image, similar = ("voxel", "volume", "intensity") if volume else ("pixel", "image", "colour")
+        n, total = int(np.sum(self.n_changed)), int((self.labels >= 0).sum())
+        where = f" in {self.potentials.n_images} {image}s" if self.potentials.batched else ""
+        if n:
+            has = "has" if n == 1 else "have"
+            return f"{n:,} of {total:,} {site}s{where} {has} another label than the network's"
+        kept = np.atleast_1d(Restore()(self.origin.strength)) == 0
+        reason = f"similar and neighbouring {site}s agree with them"
+        if kept.any():
+            some = "" if kept.all() else f"in {kept.sum()} of them "
+            thin = f"the evidence is thin ({site}s of similar {similar} say little about each other's labels)"
+            reason = f"{some}{thin}, so the network's are kept"
+        if isinstance(self.origin.strength, float) and kept[0]:
+            reason = f"the refiner does not use similar {site}s"
+        return f"none of {total:,} {site}s{where} has another label than the network's: {reason}"
 
     def decide(
         self,

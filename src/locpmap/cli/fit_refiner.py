@@ -79,7 +79,7 @@ def fit_refiner(
     volumes = pairs[0].is_volume
     if volumes and layout != "auto":
         raise InputError(f"--layout is {layout}, expected auto for NIfTI files, whose last axis counts labels")
-    with ProgressBar(f"fitting to {len(pairs)} images", hidden=as_json) as bar:
+    with ProgressBar(f"fitting to {len(pairs)} {'volumes' if volumes else 'images'}", hidden=as_json) as bar:
         try:
             refiner = Refiner.fit(
                 images,

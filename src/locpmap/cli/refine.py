@@ -179,7 +179,8 @@ def refine(
 
     A NIfTI scan (.nii, .nii.gz) is refined as one volume.  Its logits are a NIfTI file (X, Y, Z, labels) with the same
     affine.  The labels, what --keep names and the samples are then .nii.gz files with the affine and the header of the
-    scan, the overlay shows the three middle slices, and areas are volumes in mm³.
+    scan, the overlay shows the three slices with the largest cross-section of the labels other than the most frequent
+    one, and areas are volumes in mm³.
 
     A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.  A run
     with other settings replaces the files of an input, and removes those that it does not keep.
@@ -312,6 +313,7 @@ class Run:
         """Return the result of `lp.refine`, the areas in M samples with the learned errors, and the first maps."""
         from locpmap.inference import samples
         from locpmap.refining.drawing import draw
+        from locpmap.refining.model_file import VOLUMES
 
         settings = self.settings
         prepared = self.refiner.prepare(
@@ -325,7 +327,8 @@ class Run:
         kept = 0 if self.deciding is None else self.deciding.n_maps(settings.n_samples, n_pixels)
         drawn = draw(prepared, decoder, kept, **where, progress=progress)
         result = replace(drawn.result, samples=drawn.maps) if kept else drawn.result
-        decoded = Decoded(result, drawn.areas, guarantee=self.refiner.guarantee)
+        learned_on = "volumes" if VOLUMES in self.refiner.details else "images"
+        decoded = Decoded(result, drawn.areas, guarantee=self.refiner.guarantee, learned_on=learned_on)
         if not n_maps:
             return decoded
         sampler = prepared.sampler(replace(decoder, n_samples=n_maps))

@@ -98,11 +98,17 @@ class Deciding:
         return {"measure": self.measure, "over": f"{self.decider.n_images} images", **numbers, "rule": rule}
 
 
+def count_of(record: dict[str, Any]) -> int:
+    """Return the number of pixels or voxels in the record of an input or of a label."""
+    return int(record["pixels"] if "pixels" in record else record["voxels"])
+
+
 def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
     """Return what is expected of decided inputs: the mean value, and the fraction of all pixels that have a label."""
-    decisions, pixels = [record["decision"] for record in records], [record["pixels"] for record in records]
+    decisions, pixels = [record["decision"] for record in records], [count_of(record) for record in records]
     expected = np.mean([one["expected"] for one in decisions])
     kept = np.dot([one["kept"] for one in decisions], pixels) / max(1, sum(pixels))
     over = decisions[0]["over"]
-    where = f"over {over}" if over != IMAGE else "in each image" if len(records) > 1 else "in the image"
-    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}, {kept:.1%} of the pixels labelled"
+    one, sites = ("image", "pixels") if "pixels" in records[0] else ("volume", "voxels")
+    where = f"over {over}" if over != IMAGE else f"in each {one}" if len(records) > 1 else f"in the {one}"
+    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}, {kept:.1%} of the {sites} labelled"

@@ -42,6 +42,7 @@ class Decoded(NamedTuple):
     areas: Measurement  # pixels per sample and label, or volumes in mm³
     samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
     guarantee: Guarantee | None = None
+    learned_on: str = "images"  # or volumes: data of the refiner's error fields
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Outputs:
         """Return the record of a finished run with these settings and inputs, or None."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self.record.read_text("utf-8"))
-            same = record["settings"] == settings and record["inputs"] == inputs
+            same = record["settings"] == settings and record["inputs"] == inputs and "changes" in record
             if same and all(Path(name).is_file() for name in map(self.folder.__truediv__, record["files"])):
                 return dict(record)
         return None
@@ -104,25 +105,28 @@ class Outputs:
         from locpmap.formats.atomic import together, write_text
         from locpmap.refining import interval_of
 
-        result, areas, samples, guarantee = decoded
+        result, areas, samples, guarantee, learned_on = decoded
         with naming(self.pair.scores):
             decision = None if deciding is None else deciding(result)
         inside = result.labels >= 0
         shown = result if decision is None else replace(result, labels=decision.labels)
         low, high, guaranteed = interval_of(areas, INTERVAL, guarantee)
-        n_labels = len(areas.names)
+        n_labels, counted = len(areas.names), "pixels" if content.spacing is None else "voxels"
         files = [path.name for path in self.targets(content.place is not None)]
         record = {
             "name": self.pair.name,
             "settings": settings,
             "inputs": inputs,
             "files": files,
-            "pixels": int(inside.sum()),
+            counted: int(inside.sum()),
+            "changed": shown.n_changed,
+            "changes": shown.changes,
             "spacing": content.spacing,
             "n_labels": n_labels,
-            "labels": _labels(shown, areas, low, high, self.names),
+            "labels": _labels(shown, areas, low, high, self.names, counted),
             "level": INTERVAL,
             "guaranteed": guaranteed,
+            "learned_on": learned_on,
             "calibration_images": guarantee.n_images if guarantee is not None and guaranteed else None,
             "mean_entropy": float(result.entropy.astype(np.float32)[inside].mean()) if inside.any() else 0.0,
             "decoding": str(result.status),
@@ -160,7 +164,7 @@ class Outputs:
             if content.spacing is None:
                 write_overlay(self.path(FILES["overlay"]), *shown)
             else:
-                write_slices(self.path(FILES["overlay"]), *shown, content.spacing)
+                write_slices(self.path(FILES["overlay"]), *shown, content.spacing, self.names)
         for name in ("probability", "variance", "entropy"):
             if name in self.keep:
                 values, path = getattr(result, name).astype(np.float32, copy=False), self.path(self.ending(name))
@@ -204,19 +208,20 @@ def _sample(number: int) -> str:
 
 
 def _labels(
-    result: Result, areas: Measurement, low: Array, high: Array, names: tuple[str, ...] | None
+    result: Result, areas: Measurement, low: Array, high: Array, names: tuple[str, ...] | None, counted: str
 ) -> list[dict[str, Any]]:
     """Return the area of each label that occurs, largest first: in the label map, and its distribution in samples."""
-    mean, spread = areas.mean, areas.std
+    mean, spread, median = areas.mean, areas.std, np.median(areas.values, axis=0)
     counts = np.bincount(result.labels[result.labels >= 0], minlength=len(mean))
     present = np.flatnonzero((mean > 0) | (counts > 0))
     return [
         {
             "label": int(k),
             "name": None if names is None else names[k],
-            "pixels": int(counts[k]),
+            counted: int(counts[k]),
             areas.quantity: float(mean[k]),
             "std": None if np.isnan(spread[k]) else float(spread[k]),
+            "median": float(median[k]),
             "interval": [float(low[k]), float(high[k])],
         }
         for k in present[np.argsort(-mean[present], kind="stable")]

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from locpmap.cli.refine_deciding import decided_sentence
+from locpmap.cli.refine_deciding import count_of, decided_sentence
 from locpmap.cli.refine_outputs import INTERVAL
 
 Record = dict[str, Any]
 N_LARGEST = 3  # labels per input in the table of several inputs
 LEAST = 0.0005  # smallest fraction that is not printed as 0.0%
+WIDE = "intervals from error fields of images, often too wide for volumes: fit your own with `locpmap fit-refiner`"
 
 
 def summary(done: Sequence[Record], output: Path) -> str:
@@ -21,10 +22,12 @@ def summary(done: Sequence[Record], output: Path) -> str:
     skipped = sum(record["state"] == "skipped" for record in done)
     notes = [f"{n_files} files in {output}", f"finished before: {skipped}" if skipped else ""]
     if len(done) == 1:
-        lines = _areas(done[0])
+        lines = [*_areas(done[0]), done[0]["changes"]]
         notes.insert(0, f"mean entropy {done[0]['mean_entropy']:.3f}, {done[0]['seconds']:.2f} s")
     else:
         lines = _inputs(done)
+    if any(record["spacing"] and record["learned_on"] == "images" and not record["guaranteed"] for record in done):
+        lines.append(WIDE)
     if decided := [record for record in done if "decision" in record]:
         lines.append(decided_sentence(decided))
     return "\n".join([*lines, "; ".join(note for note in notes if note)])
@@ -33,14 +36,14 @@ def summary(done: Sequence[Record], output: Path) -> str:
 def _areas(record: Record) -> list[str]:
     """Return a table of the labels that are present, and the number of the others."""
     present, rows = _present(record), []
+    digits = ".0f" if record["spacing"] is None else ".1f"
     for row in present:
         low, high = row["interval"]
-        spread = "" if row["std"] is None else f"{row['std']:.1f}"
-        interval, fraction = f"{low:.0f} to {high:.0f}", f"{_share(row, record):.1%}"
-        rows.append((_title(row), str(row["pixels"]), f"{_size(row):.1f}", spread, interval, fraction))
+        sizes = f"{_size(row, record):{digits}}", f"{row['median']:{digits}}", f"{low:.0f} to {high:.0f}"
+        rows.append((_title(row), *sizes, f"{count_of(row) / max(1, count_of(record)):.1%}"))
     interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
-    counted = ("pixels", "area") if record.get("spacing") is None else ("voxels", "volume in mm³")
-    lines = _table(("label", *counted, "± std", interval, "fraction"), rows)
+    unit = "pixels" if record["spacing"] is None else "volume in mm³"
+    lines = _table(("label", unit, "median of samples", interval, "fraction"), rows)
     if n_absent := record["n_labels"] - len(present):
         lines.append("1 label absent" if n_absent == 1 else f"{n_absent} labels absent")
     return lines
@@ -51,26 +54,34 @@ def _inputs(done: Sequence[Record]) -> list[str]:
     rows = []
     for record in done:
         present = _present(record)
-        shares = [(_title(row), _share(row, record)) for row in present[:N_LARGEST]]
-        largest = ", ".join(f"{title} {share:.0%}" for title, share in shares)
-        numbers = str(len(present)), f"{record['mean_entropy']:.3f}", f"{record['seconds']:.2f}"
+        largest = ", ".join(_largest(row, record) for row in present[:N_LARGEST])
+        numbers = str(len(present)), str(record["changed"]), f"{record['mean_entropy']:.3f}", f"{record['seconds']:.2f}"
         rows.append((record["name"], *numbers, record["state"], largest))
-    return _table(("input", "labels", "mean entropy", "seconds", "", "largest labels"), rows, left=(0, 5))
+    content = "largest labels" if done[0]["spacing"] is None else f"largest labels in mm³ ({INTERVAL:.0%} interval)"
+    lines = _table(("input", "labels", "changed", "mean entropy", "seconds", "", content), rows, left=(0, 6))
+    if unchanged := [record for record in done if not record["changed"]]:
+        lines.append(f"{unchanged[0]['name']}: {unchanged[0]['changes']}")
+    return lines
+
+
+def _largest(row: Record, record: Record) -> str:
+    """Return the part of a label in its image, or its volume and the interval of the samples."""
+    if record["spacing"] is None:
+        return f"{_title(row)} {count_of(row) / max(1, count_of(record)):.0%}"
+    low, high = row["interval"]
+    return f"{_title(row)}: {_size(row, record):.0f} ({low:.0f} to {high:.0f})"
 
 
 def _present(record: Record) -> list[Record]:
     """Return the labels, largest first, without those that have no pixel and a mean area that is printed as 0.0%."""
-    return [row for row in record["labels"] if row["pixels"] or _share(row, record) >= LEAST]
+    total = max(1, count_of(record)) * math.prod(record["spacing"] or ())
+    means = [(row, float(row["area"] if "area" in row else row["volume"])) for row in record["labels"]]
+    return [row for row, mean in means if count_of(row) or mean / total >= LEAST]
 
 
-def _size(row: Record) -> float:
-    """Return the mean area of a label in pixels, or its mean volume in mm³."""
-    return float(row["area"] if "area" in row else row["volume"])
-
-
-def _share(row: Record, record: Record) -> float:
-    """Return the part of a label in its image or volume."""
-    return _size(row) / (max(1, record["pixels"]) * math.prod(record.get("spacing") or ()))
+def _size(row: Record, record: Record) -> float:
+    """Return the area of a label in the label map in pixels, or its volume in mm³."""
+    return count_of(row) * math.prod(record["spacing"] or ())
 
 
 def _title(row: Record) -> str:

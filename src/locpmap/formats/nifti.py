@@ -50,6 +50,11 @@ def is_nifti(path: PathLike) -> bool:
     return Path(path).name.lower().endswith(ENDINGS)
 
 
+def of_nibabel(image: Any, name: str) -> Nifti:
+    """Return the numbers and the space of an image of nibabel, which ``name`` names in errors."""
+    return Nifti(np.asanyarray(image.dataobj), image.header, *_space(image.header, name))
+
+
 def read_scan(path: PathLike) -> Nifti:
     """Read a scan (X, Y, Z) in single precision; a last axis of length 1 is dropped."""
     found = _read(path, np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import io
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,21 +62,45 @@ def write_picture(path: PathLike, labels: Array, probability: Array | None, n_la
     write_panels(path, panels, columns=len(panels))
 
 
-def write_panels(path: PathLike, panels: dict[str, Array], columns: int) -> None:
-    """Write pictures (H, W, 3) uint8 of one size in rows, each below its name; small ones are enlarged."""
+def write_panels(path: PathLike, panels: dict[str, Array], columns: int, legend: Sequence[str] = ()) -> None:
+    """Write pictures (H, W, 3) uint8 of one size in rows, each below its name; small ones are enlarged.
+
+    A legend with a name for every label (empty names are left out) comes below.
+    """
     from PIL import Image, ImageDraw
 
     height, width, _ = next(iter(panels.values())).shape
     times = max(1, LEAST_SIDE // max(height, width))
     across, down = max(width * times, LEAST_SIDE) + GAP, height * times + CAPTION
-    sheet = Image.new("RGB", (columns * across - GAP, -(-len(panels) // columns) * down), "white")
+    full, above = columns * across - GAP, -(-len(panels) // columns) * down
+    places, rows = _legend_places(legend, full)
+    sheet = Image.new("RGB", (full, above + CAPTION * rows), "white")
     pen = ImageDraw.Draw(sheet)
+    for colour, name, place in zip(label_colours(len(legend) or 1).tolist(), legend, places, strict=False):
+        if place is not None:
+            left, top = place[0], above + CAPTION * place[1]
+            pen.rectangle((left, top + 4, left + 10, top + 14), fill=tuple(colour))
+            pen.text((left + 15, top + 2), name, fill="black")
     for k, (name, pixels) in enumerate(panels.items()):
         left, top = k % columns * across, k // columns * down
         panel = Image.fromarray(pixels).resize((width * times, height * times), Image.Resampling.NEAREST)
         sheet.paste(panel, (left, top + CAPTION))
         pen.text((left, top + 2), name, fill="black")
     _write(path, sheet)
+
+
+def _legend_places(names: Sequence[str], width: int) -> tuple[list[tuple[int, int] | None], int]:
+    """Return the left side and the row of every name in a legend, None for empty ones, and the number of rows."""
+    from PIL import ImageFont
+
+    font, left, row, places = ImageFont.load_default(), 0, 0, []
+    for name in names:
+        length = 15 + int(font.getlength(name)) + 2 * GAP if name else 0
+        if left and left + length > width:
+            left, row = 0, row + 1
+        places.append((left, row) if name else None)
+        left += length
+    return places, row + 1 if any(names) else 0
 
 
 def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
@@ -89,28 +114,49 @@ def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: A
 
 
 def write_slices(
-    path: PathLike, scan: Array, labels: Array, entropy: Array, n_labels: int, spacing: tuple[float, ...]
+    path: PathLike,
+    scan: Array,
+    labels: Array,
+    entropy: Array,
+    n_labels: int,
+    spacing: tuple[float, ...],
+    names: Sequence[str] | None = None,
 ) -> None:
-    """Write the overlays of the three middle slices of a volume (X, Y, Z), in proportion to the sides of its voxels.
+    """Write overlays of three slices of a volume (X, Y, Z), in proportion to the sides of its voxels, and a legend.
 
-    The first of the two axes of a slice points to the right, and the second one up.
+    The slices are those of `widest_slice`. The first of their two axes points to the right, and the second one up.
     """
-    pixel, panels = min(spacing), {}
+    pixel, panels, seen = min(spacing), {}, np.zeros(n_labels + 1, bool)
     for axis, name in enumerate("xyz"):
-        middle = labels.shape[axis] // 2
-        image, numbers, doubt = (np.rot90(values.take(middle, axis)) for values in (scan, labels, entropy))
+        chosen = widest_slice(labels, axis)
+        image, numbers, doubt = (np.rot90(values.take(chosen, axis)) for values in (scan, labels, entropy))
+        seen[numbers] = True  # the last one at -1
         across, up = (side / pixel for side in np.delete(spacing, axis))
         shown = _overlay(image, numbers, doubt, n_labels)
         rows, columns = (
             (np.arange(round(n * times)) / times).astype(int).clip(0, n - 1)
             for n, times in zip(shown.shape, (up, across), strict=False)
         )
-        panels[f"{name} = {middle}"] = shown[np.ix_(rows, columns)]
+        panels[f"{name} = {chosen} of 0 to {labels.shape[axis] - 1}"] = shown[np.ix_(rows, columns)]
     height, width = (max(panel.shape[k] for panel in panels.values()) for k in (0, 1))
     for name, panel in panels.items():
         room = (0, height - len(panel)), (0, width - panel.shape[1]), (0, 0)
         panels[name] = np.pad(panel, room, constant_values=255)
-    write_panels(path, panels, columns=3)
+    titles = map(str, range(n_labels)) if names is None else (f"{k} {name}" for k, name in enumerate(names))
+    write_panels(path, panels, columns=3, legend=[title if seen[k] else "" for k, title in enumerate(titles)])
+
+
+def widest_slice(labels: Array, axis: int) -> int:
+    """Return the slice along an axis that has the most sites without the most frequent label; of several, the middle.
+
+    >>> widest_slice(np.array([[[0, 0, 0]], [[0, 1, 0]], [[0, 1, 1]]]), 0)
+    2
+    """
+    inside = labels >= 0
+    frequent = np.bincount(labels[inside]).argmax() if inside.any() else 0
+    counts = np.moveaxis(inside & (labels != frequent), axis, 0).reshape(labels.shape[axis], -1).sum(1)
+    largest = np.flatnonzero(counts == counts.max())
+    return int(largest[len(largest) // 2])
 
 
 def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:

@@ -1,5 +1,6 @@
 """`Guarantee`: what is known from calibration images, and what it promises for new ones."""
 
+import re
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,6 +17,18 @@ ASSUMPTION = (
     "The new image and the calibration images are assumed to be exchangeable, for example independent draws from the"
     " same source. The probability is over the random draw of all these images."
 )
+
+
+WORDS_OF_VOLUMES = {"pixel": "voxel", "image": "volume", "area": "volume", "perimeter": "surface"}
+
+
+def in_words_of_volumes(text: str) -> str:
+    """Return a text about images as one about volumes.
+
+    >>> in_words_of_volumes("areas of 2 images in pixels")
+    'volumes of 2 volumes in voxels'
+    """
+    return re.sub(rf"\b({'|'.join(WORDS_OF_VOLUMES)})", lambda found: WORDS_OF_VOLUMES[found[1]], text)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +56,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         names, n = ", ".join(sorted(self.quantities)), self.n_images
-        return "\n".join(
+        text = "\n".join(
             [
                 f"Calibrated on {n} images: levels up to {n / (n + 1):.3f}, abstention down to {1 / (n + 1):.3f}.",
                 f"Intervals of level 0.9 of {names}: the true value of a label in a new image lies"
@@ -55,9 +68,16 @@ class Guarantee:
                 ASSUMPTION,
             ]
         )
+        return in_words_of_volumes(text) if self.of_volumes else text
+
+    @property
+    def of_volumes(self) -> bool:
+        """Whether the images are volumes, by the names of the quantities."""
+        return bool(self.quantities.keys() & {"volume", "surface"})
 
     def __repr__(self) -> str:
-        return f"<Guarantee from {self.n_images} images: {', '.join(sorted(self.quantities))}>"
+        images = "volumes" if self.of_volumes else "images"
+        return f"<Guarantee from {self.n_images} {images}: {', '.join(sorted(self.quantities))}>"
 
     def interval(self, quantity: str, values: Array, level: float, jointly: bool) -> tuple[Array, Array]:
         """Return the guaranteed interval of values (M, .., K) of a quantity, (.., K) each."""

@@ -16,7 +16,7 @@ from locpmap.inference import LocPMAP
 from locpmap.inference.api import check_first_image
 from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
-from locpmap.measuring.quantities import NAMES, OF_VOLUMES, PerLabel, named_quantity
+from locpmap.measuring.quantities import NAMES, OF_VOLUMES, PerLabel, named_quantity, unit_of
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -53,7 +53,7 @@ def measure(
             - "components": the number of connected components per label;
             - "perimeter": the number of edges per label to sites with another label. The image border is excluded;
             - "volume": the volume per label of a volume: number of voxels times the volume of a voxel, in mm³ for a
-              ``spacing`` in mm;
+              ``spacing`` in mm, and in voxels without a spacing;
             - "surface": the area per label of its surface to other labels of a volume, by Crofton's formula with 13
               directions. The border of the volume is excluded.
 
@@ -146,6 +146,7 @@ def measure(
         names=tuple(map(str, range(values.shape[2]))) if names is None else tuple(names),
         levels=levels,
         model=what.model if isinstance(what, Result) else "",
+        unit=unit_of(meter.name, potentials.structure) if isinstance(quantity, str) else "",
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction
 from locpmap.guarantees.guarantee import guarantee_of
-from locpmap.measuring.quantities import NAMES
+from locpmap.measuring.quantities import NAMES, OF_VOLUMES
 
 MAX_ROWS = 24  # of the printed table
 
@@ -30,6 +30,7 @@ class Measurement:
         names (tuple of str): Names of the K labels or entries.
         levels (tuple of float): Levels of ``quantiles``.
         model (str): Checksum of the refiner whose samples were measured, for its guarantee.
+        unit (str): Unit of the values in words, such as "pixels"; empty if there is none or it is not known.
 
     Example:
         >>> lp.Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
@@ -47,6 +48,7 @@ class Measurement:
     names: tuple[str, ...]
     levels: tuple[float, ...]
     model: str = ""
+    unit: str = ""
 
     @property
     def n_samples(self) -> int:
@@ -114,13 +116,14 @@ class Measurement:
         return low, high
 
     def __repr__(self) -> str:
-        images = f" in {self.values.shape[1]} images" if self.values.ndim == 3 else ""
-        title = f"{self.quantity}{images}, {self.n_samples} samples"
+        images = f", batch of {self.values.shape[1]}" if self.values.ndim == 3 else ""
+        unit = f" in {self.unit}" if self.unit else ""
+        title = f"{self.quantity}{unit}{images}, {self.n_samples} samples"
         columns = ["mean", "std", "std error", *(f"{100 * level:g}%" for level in self.levels)]
         numbers = np.stack([self.mean, self.std, self.standard_error, *self.quantiles], axis=-1)
         rows = [self._row(place, numbers[place]) for place in islice(np.ndindex(self.mean.shape), MAX_ROWS)]
         more = [f".. and {self.mean.size - MAX_ROWS} more rows"] if self.mean.size > MAX_ROWS else []
-        head = ["image", "label" if self.quantity in NAMES else "entry"][-self.mean.ndim :]
+        head = ["image", "label" if self.quantity in NAMES + OF_VOLUMES else "entry"][-self.mean.ndim :]
         return "\n".join([title, *_aligned([[*head, *columns], *rows]), *more])
 
     def _row(self, place: tuple[int, ...], numbers: Array) -> list[str]:

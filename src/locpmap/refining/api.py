@@ -52,8 +52,9 @@ def refine(
         stride (float, default None): Image pixels per score of the network, along an axis. The default is the ratio of
             the sizes. Specify it if you have already resized coarse logits.
         spacing (float or tuple of float, default None): Sides (dz, dy, dx) of a voxel, such as those in mm, or one
-            number for cubes. It makes the input one volume (D, H, W). Without it, the first of four axes counts
-            independent images.
+            number for cubes. It makes the input one volume (D, H, W). Images of nibabel and volumes of MONAI
+            (``MetaTensor``) carry their own. ``layout="dhwk"`` or ``"kdhw"`` without a spacing takes voxels as cubes of
+            side 1. Otherwise the first of four axes counts independent images.
         mask (array, default None): Booleans of the image's shape, with or without a batch axis, True where a pixel is
             ignored. Ignored pixels get label -1.
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is

@@ -9,6 +9,7 @@ import numpy as np
 
 from locpmap.arrays import Restore
 from locpmap.errors import InputError, whole_number
+from locpmap.formats.pictures import widest_slice
 from locpmap.inference import LocPMAP
 from locpmap.kernels.threads import available_threads
 from locpmap.potentials import Potentials
@@ -90,7 +91,8 @@ def cross_validated(
     scores = {row: totals_of_groups([one.scores[row] for one in found], groups) for row in (NETWORK, SCALED, REFINED)}
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
     gain = None if objective is None else Gain(objective, decided)
-    return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit)
+    volumes = examples[0].given.spacing is not None
+    return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit, volumes)
 
 
 def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> tuple[Held, Judged]:
@@ -112,5 +114,5 @@ def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) ->
         }
     image = None if example.given.image is None else Restore()(example.given.image)[0]
     shown = Illustration(image, network, refined, truth, whole[:N_SHOWN])
-    held = Held(scores, maps, shown if truth.ndim == 2 else shown.plane(len(truth) // 2))
+    held = Held(scores, maps, shown if truth.ndim == 2 else shown.plane(widest_slice(refined, 0)))
     return held, Judged(refined, Restore()(result.probability).astype(np.float16), truth)

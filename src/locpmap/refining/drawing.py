@@ -16,8 +16,8 @@ from locpmap.inference.samples import stream_samples
 from locpmap.kernels.model import QUANTUM
 from locpmap.kernels.threads import available_threads
 from locpmap.measuring import Measurement
-from locpmap.measuring.quantities import named_quantity
-from locpmap.refining.prepared import Prepared, as_calibrated, averaged
+from locpmap.measuring.quantities import named_quantity, unit_of
+from locpmap.refining.prepared import Prepared, averaged
 from locpmap.result import Result
 
 LEVELS = (0.05, 0.5, 0.95)
@@ -66,11 +66,12 @@ def draw(
             progress(len(areas), decoder.n_samples)
     if counted:
         result = averaged(prepared.potentials, result, decoder, prepared.errors.votes, prepared.marginals)
+        result = prepared.named(result, decoder)
     else:
         result = prepared.refine(decoder, seed=seed, device=device)
-    result = replace(result, model=prepared.model if as_calibrated(decoder) else "")
     values, names = np.stack(areas).astype(np.float64), tuple(map(str, range(n_labels)))
-    sizes = Measurement(quantity, values, names, LEVELS, prepared.model_of_samples(decoder))
+    model, unit = prepared.model_of_samples(decoder), unit_of(quantity, structure)
+    sizes = Measurement(quantity, values, names, LEVELS, model, unit)
     return Drawn(result, sizes, np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
 
 

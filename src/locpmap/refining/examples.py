@@ -60,6 +60,8 @@ def gather(
         _example((seen[k], logits[k], layout, scores, each[k]), labels[k], k, ignore_label, stride, of_image[k])
         for k in range(n)
     ]
+    if len({example.given.spacing is None for example in found}) == 2:
+        raise InputError("spacing is known for some entries only, expected volumes or images: pass spacing=")
     counts = {example.scores.shape[-1] for example in found}
     if len(counts) > 1:
         raise InputError(f"logits has from {min(counts)} to {max(counts)} labels, expected the same number per image")

@@ -1,4 +1,4 @@
-"""Arrays with named dimensions and coordinates (``xarray.DataArray``), read without importing xarray."""
+"""Arrays of other libraries with names, coordinates or a spacing (xarray, nibabel, MONAI), which are not imported."""
 
 from typing import Any, NamedTuple
 
@@ -6,9 +6,11 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError
+from locpmap.formats.nifti import check_same_space, of_nibabel
 
 ROWS = ("y", "row", "lat", "latitude", "northing", "height")
 COLUMNS = ("x", "column", "col", "lon", "longitude", "easting", "width")
+VOLUME_LAYOUTS = ("dhwk", "kdhw")
 REGULAR = 0.01  # largest deviation of a coordinate from equal steps, in steps
 UNIT = "map unit"  # of coordinates without the attribute "units"
 EXPECTED = f"a dimension of rows ({', '.join(ROWS)}) and one of columns ({', '.join(COLUMNS)})"
@@ -47,6 +49,28 @@ def by_name(image: Any, logits: Any, layout: str) -> tuple[Any, Any, str]:
 def mask_by_name(mask: Any) -> Any:
     """Return the plain array (H, W) of a labelled mask, and other masks unchanged."""
     return arranged(mask, "mask", (2,)).data if is_labelled(mask) else mask
+
+
+def with_spacing(image: Any, logits: Any, layout: str, spacing: Any) -> tuple[Any, Any, Any]:
+    """Return the arrays of an image and logits, and the spacing of a volume: the given one, or one that they carry.
+
+    Images of nibabel and volumes of MONAI (``MetaTensor``) carry a spacing. The layout of a volume without any spacing
+    stands for cubes of side 1.
+    """
+    given = {"image": image, "logits": logits}
+    scans = {
+        name: of_nibabel(one, name)
+        for name, one in given.items()
+        if hasattr(one, "dataobj") and hasattr(one.header, "get_xyzt_units")
+    }
+    if len(scans) == 2:
+        check_same_space(scans["image"], scans["logits"], ("image", "logits"))
+    carried = [scan.spacing for scan in scans.values()]
+    carried += [one.pixdim for one in (image, logits) if getattr(one, "is_batch", None) is False and one.ndim == 4]
+    image, logits = (scans[name].values if name in scans else one for name, one in given.items())
+    if spacing is None and (carried or layout in VOLUME_LAYOUTS):
+        spacing = carried[0] if carried else 1.0
+    return image, logits, spacing
 
 
 class Axis(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import is_tensor, namespace, place_like
+from locpmap.arrays import cast, is_tensor, namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.graphs.grid import ends_of
 from locpmap.potentials import Potentials
@@ -31,6 +31,7 @@ class Composed(NamedTuple):
 
     potentials: Potentials
     adaptation: Adaptation
+    network: Any  # (N, H, W) int16 labels of the network, at the size of the image; None for a window
 
 
 def full_size(given: Given) -> Any:
@@ -59,8 +60,10 @@ def compose(
     own, guided = factors(weights, adjustment, stride)
     rule = weights.rule_at(stride) if given.image is not None else Rule(0.0, 0.0)
     ignored = read_mask(mask, given)
+    scores = full_size(given)
+    network = None if whole is not None else cast(scores.argmax(-1), "int16")
     with np.errstate(over="ignore"):  # the smallest number of a type, used as a mask, becomes -inf
-        unary = weights.scaled(full_size(given), stride)
+        unary = weights.scaled(scores, stride)
     hidden = None if ignored is None else place_like(unary, np.broadcast_to(ignored, unary.shape[:-1]))
     steps: Sequence[tuple[int, ...]] = STEPS
     similar = weights.typical
@@ -91,7 +94,7 @@ def compose(
         potentials = Potentials.volume(unary, tuple(edges), spacing=given.spacing, mask=ignored)
     # A copy would compute again what the checks of the scores and weights found.
     same = potentials.restore == given.restore
-    return Composed(potentials if same else replace(potentials, restore=given.restore), adaptation)
+    return Composed(potentials if same else replace(potentials, restore=given.restore), adaptation, network)
 
 
 def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[float, float]:

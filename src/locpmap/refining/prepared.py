@@ -18,7 +18,7 @@ from locpmap.refining.presence import predicted_fractions, presence_of
 from locpmap.refining.reading import Given
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import CELL, Adjustment, Errors, Weights
-from locpmap.result import Result
+from locpmap.result import Origin, Result
 
 REFINING = LocPMAP(start="perturbed")
 MEASURING = LocPMAP(n_samples=200, start="perturbed")
@@ -79,6 +79,7 @@ class Prepared:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
         errors (Errors): The learned parameters of samples at the stride of the logits.
         model (str): Checksum of the refiner, by which its guarantee recognises results.
+        origin (Origin): The network's labels, and whether they are kept, for :attr:`locpmap.Result.n_changed`.
 
     Notes:
         Let z be the network's scores, resized to the image and multiplied by the learned scale. If a fit found that it
@@ -124,6 +125,7 @@ class Prepared:
 
     potentials: Potentials
     errors: Errors
+    origin: Origin
     model: str = ""
 
     @classmethod
@@ -137,10 +139,11 @@ class Prepared:
         stride: float | None = None,
     ) -> Self:
         """Build the model with :func:`locpmap.refining.model.compose`."""
-        potentials, adaptation = compose(given, weights, adjustment, mask=mask, stride=stride)
+        potentials, adaptation, network = compose(given, weights, adjustment, mask=mask, stride=stride)
         errors = errors_of(weights, adjustment, given.stride if stride is None else stride)
         errors = errors._replace(votes=errors.votes * adaptation.strength)
-        return cls(potentials, errors, weights.identity(adjustment))
+        origin = Origin(potentials.restore(network if given.batched else network[0]), adaptation.strength)
+        return cls(potentials, errors, origin, weights.identity(adjustment))
 
     def refine(
         self,
@@ -152,8 +155,11 @@ class Prepared:
     ) -> Result:
         """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
         chosen = REFINING if decoder is None else configure(decoder, {})
-        result = self._decoded(chosen, seed=seed, device=device, progress=progress)
-        return replace(result, model=self.model) if as_calibrated(chosen) else result
+        return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
+
+    def named(self, result: Result, decoder: Decoder) -> Result:
+        """Return a result with the network's labels, and the checksum of the refiner if its guarantee applies."""
+        return replace(result, origin=self.origin, model=self.model if as_calibrated(decoder) else "")
 
     def _decoded(self, decoder: Decoder, **how: Any) -> Result:
         if not isinstance(decoder, LocPMAP):

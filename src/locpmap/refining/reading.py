@@ -11,11 +11,11 @@ import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
-from locpmap.refining.labelled import by_name, mask_by_name
+from locpmap.refining.labelled import VOLUME_LAYOUTS, by_name, mask_by_name, with_spacing
 from locpmap.unaries import read_spacing
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
-LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", "dhwk", "kdhw")}  # labels last and first, by the axes of space
+LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", *VOLUME_LAYOUTS)}  # labels last and first, by the axes of space
 AXES = {2: "H, W", 3: "D, H, W"}
 SCORES = ("auto", "logits", "probabilities")
 LARGEST = 1e37  # of logits, which are scaled in single precision
@@ -59,9 +59,11 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
             :func:`locpmap.refining.reading.adapt`.
         layout: "hwk", "khw", or "auto" for the layout that matches the size of the image.
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
-        spacing: None for images; the sides of a voxel for volumes, whose arrays have an axis D before H and W.
+        spacing: None for images; the sides of a voxel for volumes, whose arrays have an axis D before H and W. Images
+            of nibabel and MONAI have their own, and the layout of a volume stands for 1.
     """
     one_of("scores", scores, SCORES)
+    image, logits, spacing = with_spacing(image, logits, layout, spacing)
     sides = None if spacing is None else read_spacing(spacing)
     n_axes = 2 if sides is None else 3
     axes, (_, last, first) = AXES[n_axes], LAYOUTS[n_axes]

@@ -19,7 +19,7 @@ from locpmap.refining.guaranteeing import Quantity, calibrated, digest, refuse_k
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import VOLUMES, bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.reading import options_of_prepare, read
+from locpmap.refining.reading import Given, options_of_prepare, read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
@@ -212,9 +212,9 @@ class Refiner:
         examples, reserved = set_aside(examples, guarantee, seed)
         with progress_callback(progress, "cross-validation") as callback:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)
-        details = {"data": f"{len(examples)} images", "seed": seed, "n_folds": n_folds}
-        details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict()}
-        details |= {} if spacing is None else {VOLUMES: True}
+        volumes = {} if examples[0].given.spacing is None else {VOLUMES: True}
+        details = {"data": f"{len(examples)} {'volumes' if volumes else 'images'}", "seed": seed, "n_folds": n_folds}
+        details |= {"fitted_on": [digest(example) for example in examples], "report": report.to_dict(), **volumes}
         fitted = cls(weights, details, report)
         return fitted._calibrated(images, reserved, None, seed, progress) if reserved else fitted
 
@@ -276,11 +276,13 @@ class Refiner:
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
         seed = whole_number("seed", seed, 0, 2**63)
-        return self._for(spacing)._calibrated(images, examples, quantities, seed, progress)
+        return self._for(examples[0].given)._calibrated(images, examples, quantities, seed, progress)
 
-    def _for(self, spacing: Any) -> Self:
-        """Return the refiner for volumes, without presence if that was learned from areas of labels in images."""
-        if spacing is None or VOLUMES in self.details:
+    def _for(self, given: Given) -> Self:
+        """Return the refiner for images or volumes, without presence if that was learned from areas in images."""
+        if given.spacing is None and VOLUMES in self.details:
+            raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
+        if given.spacing is None or VOLUMES in self.details:
             return self
         weights, details = replace(self.weights, presence=0.0), {**self.details, VOLUMES: True}
         return type(self)(weights, details, self.report, self.adjustment)
@@ -324,10 +326,8 @@ class Refiner:
         """
         refuse_masked(image, "image")
         refuse_masked(logits, "logits")
-        if spacing is None and VOLUMES in self.details:
-            raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
         given = read(image, logits, layout, scores, spacing)
-        return Prepared.of(given, self._for(spacing).weights, self.adjustment, mask=mask, stride=stride)
+        return Prepared.of(given, self._for(given).weights, self.adjustment, mask=mask, stride=stride)
 
     def measure(
         self,

@@ -1,6 +1,6 @@
 """Cross-validation report of a refiner: a table of metrics and a verdict."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -9,6 +9,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.formats.atomic import PathLike
 from locpmap.formats.pictures import label_colours, write_panels
+from locpmap.guarantees.guarantee import in_words_of_volumes
 from locpmap.learning.proper_scores import PERIMETER, WINDOWS, name_of
 from locpmap.refining.decided import Gain
 from locpmap.refining.map_scores import COMPONENTS, MapScore, mean_scores
@@ -51,6 +52,7 @@ class Report:
         illustration (Illustration): One image with samples, for :meth:`picture`.
         decided (Gain or None): What deciding for a measure gains, if :meth:`Refiner.fit` had an objective.
         unit (str): What standard errors are over: "images", or "groups" if :meth:`Refiner.fit` was given some.
+        volumes (bool): Whether the images are volumes. Then "area" is a volume, and "perimeter" a number of faces.
     """
 
     scores: dict[str, list[Score]]
@@ -58,6 +60,7 @@ class Report:
     illustration: Illustration
     decided: Gain | None = None
     unit: str = "images"
+    volumes: bool = False
 
     def value(self, row: str, metric: str) -> float:
         """Return the "IoU", "ECE" or "NLL" of a row ("network", "network, scaled" or "refined") over all images."""
@@ -96,19 +99,20 @@ class Report:
         return f"Refinement does not help these data: temperature scaling is as good ({changes})."
 
     def __str__(self) -> str:
+        words: Callable[[str], str] = in_words_of_volumes if self.volumes else str
         rows = {row: [self.value(row, name) for name in METRICS] for row in self.scores}
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
         lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} {self.unit}; ± is one standard error over them.", ""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
         found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}
-        lines += [*_table("coverage", names, found, ".2f"), ""]
+        lines += [*_table("coverage", map(words, names), found, ".2f"), ""]
         names = [name for name in AREAS if name in means[SAMPLED]["crps"]]
         found = {row: [*(mean["crps"][name] for name in names), mean["energy"]] for row, mean in means.items()}
-        lines += _table("CRPS", [*names, "energy"], found)
+        lines += _table("CRPS", [*map(words, names), "energy"], found)
         lines.append(f"Coverage of 90 % intervals, CRPS of areas and energy score of whole maps, in {m} images.")
         lines += [] if self.decided is None else ["", str(self.decided)]
-        return "\n".join(lines)
+        return "\n".join(map(words, lines))
 
     __repr__ = __str__
 
@@ -155,8 +159,8 @@ class Report:
 
 def _table(title: str, columns: Iterable[str], rows: dict[str, list[float]], digits: str = ".4f") -> list[str]:
     """Return the lines of a table of numbers."""
-    lines = [f"{title:18}" + "".join(f"{name:>11}" for name in columns)]
-    return lines + [f"{row:18}" + "".join(f"{value:11{digits}}" for value in values) for row, values in rows.items()]
+    lines = [f"{title:18}" + "".join(f"{name:>13}" for name in columns)]
+    return lines + [f"{row:18}" + "".join(f"{value:13{digits}}" for value in values) for row, values in rows.items()]
 
 
 def _visible(image: Array) -> Array:

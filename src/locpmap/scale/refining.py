@@ -258,7 +258,7 @@ class RefinedWindow:
         """Build the potentials from the scores and, if there is a palette, the image."""
         given = self.given(window, mask, *pieces)
         whole = None if self.palette is None else self.palette.whole
-        made, _ = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, whole=whole)
+        made = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, whole=whole).potentials
         height, width, _ = self.shape
         return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
 
