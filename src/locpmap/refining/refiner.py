@@ -19,7 +19,7 @@ from locpmap.refining.guaranteeing import Quantity, calibrated, digest, refuse_k
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.model_file import VOLUMES, bundled, bundled_prior, read_refiner, write_refiner
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.reading import Given, options_of_prepare, read
+from locpmap.refining.reading import options_of_prepare, read
 from locpmap.refining.report import Report
 from locpmap.refining.weights import Adjustment, Weights
 from locpmap.result import Result
@@ -276,13 +276,13 @@ class Refiner:
         """
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing)
         seed = whole_number("seed", seed, 0, 2**63)
-        return self._for(examples[0].given)._calibrated(images, examples, quantities, seed, progress)
+        return self.suited(examples[0].given.spacing)._calibrated(images, examples, quantities, seed, progress)
 
-    def _for(self, given: Given) -> Self:
+    def suited(self, spacing: tuple[float, ...] | None) -> Self:
         """Return the refiner for images or volumes, without presence if that was learned from areas in images."""
-        if given.spacing is None and VOLUMES in self.details:
+        if spacing is None and VOLUMES in self.details:
             raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
-        if given.spacing is None or VOLUMES in self.details:
+        if spacing is None or VOLUMES in self.details:
             return self
         weights, details = replace(self.weights, presence=0.0), {**self.details, VOLUMES: True}
         return type(self)(weights, details, self.report, self.adjustment)
@@ -327,7 +327,7 @@ class Refiner:
         refuse_masked(image, "image")
         refuse_masked(logits, "logits")
         given = read(image, logits, layout, scores, spacing)
-        return Prepared.of(given, self._for(given).weights, self.adjustment, mask=mask, stride=stride)
+        return Prepared.of(given, self.suited(given.spacing).weights, self.adjustment, mask=mask, stride=stride)
 
     def measure(
         self,

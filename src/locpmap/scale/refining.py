@@ -12,16 +12,16 @@ import numpy as np
 from locpmap.arrays import Restore, refuse_masked
 from locpmap.errors import InputError, InputTypeError, one_of, within
 from locpmap.formats.atomic import PathLike
-from locpmap.graphs import Grid
+from locpmap.graphs import Grid, Volume
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import KEPT, Adaptation, adapted
 from locpmap.refining.api import as_refiner
-from locpmap.refining.guiding import RADII, guided_log_mean
+from locpmap.refining.guiding import STEPS, guided_log_mean, spheres
 from locpmap.refining.labelled import by_name, mask_by_name
 from locpmap.refining.model import compose, factors
 from locpmap.refining.prepared import averaged, errors_of, fields_of, with_errors
-from locpmap.refining.reading import SCORES, Given, read
+from locpmap.refining.reading import AXES, SCORES, Given, read
 from locpmap.refining.refiner import Refiner
 from locpmap.refining.weights import Adjustment, Errors, Weights
 from locpmap.scale.api import TiledResult, tiled
@@ -29,9 +29,10 @@ from locpmap.scale.model import as_window
 from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of, read_piece
 from locpmap.scale.tiling import Box, reach_of
 from locpmap.scale.whole_raster import Palette, at_lattice, predicted_fractions
+from locpmap.unaries import read_spacing
 
 TILES = LocPMAP(start="perturbed", max_sweeps=32)
-CORNER = 256  # rows and columns read to decide between logits and probabilities
+CORNERS = {2: 256, 3: 16}  # rows and columns, or planes and rows, read to decide between logits and probabilities
 
 
 def refine_tiled(
@@ -41,6 +42,7 @@ def refine_tiled(
     *,
     scores: str = "auto",
     stride: float = 1.0,
+    spacing: Any = None,
     mask: Any = None,
     decoder: LocPMAP = TILES,
     tile: int | tuple[int, int] = 1024,
@@ -54,16 +56,19 @@ def refine_tiled(
 
     Args:
         image (array): (H, W) or (H, W, C), in any array type of :func:`locpmap.infer_tiled`; None if there is none.
-        logits (array): Scores (H, W, K) at the size of the image.
+            With ``spacing``, (D, H, W) or (D, H, W, C).
+        logits (array): Scores (H, W, K) at the size of the image; (D, H, W, K) with ``spacing``.
         model (Refiner, str or os.PathLike, default None): As in :func:`locpmap.refine`.
         scores (str, default "auto"): As in :func:`locpmap.refine`. "auto" checks the values in the first 256 rows and
             columns.
         stride (float, default 1.0): Pixels per score of the network, along an axis, before the logits were resized.
-        mask (array, default None): Booleans (H, W), True where a pixel is ignored. Pixels without data in TIFF files
-            are ignored as well.
+        spacing (float or tuple of float, default None): As in :func:`locpmap.refine`, for volumes.
+        mask (array, default None): Booleans (H, W) or (D, H, W), True where a pixel is ignored. Pixels without data in
+            TIFF files are ignored as well.
         decoder (LocPMAP): LocPMAP with blocks of bounded size, as in :func:`locpmap.infer_tiled`. The default is
             ``LocPMAP(start="perturbed", max_sweeps=32)``.
-        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both.
+        tile (int or tuple of int, default 1024): Height and width of the tiles, or one number for both. In a volume,
+            numbers of planes and rows; tiles contain whole rows.
         seed (int, default 0): Seed of the random generator.
         device (str, default "cpu"): "cpu" or "cuda", for all tiles.
 
@@ -74,7 +79,8 @@ def refine_tiled(
         InputError: If shapes do not match, or the kind of scores cannot be determined.
 
     Notes:
-        The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels. If no
+        The halo is 64 pixels wider than that of :func:`locpmap.infer_tiled` if the model uses similar pixels; in a
+        volume, it is wider by up to 19 times the smallest side of a voxel. If no
         neighbours are coupled, at most two sweeps are used, and one sample if there are no error fields, because more
         would not change the result. If the refiner has error fields and learned the presence of labels, the predicted
         area of each label is computed first, in a separate pass over the raster. A refiner adapts to the whole
@@ -96,24 +102,27 @@ def refine_tiled(
         raise InputTypeError(f"decoder is {decoder!r}, expected a LocPMAP")
     refuse_masked(image, "image")
     refuse_masked(logits, "logits")
-    image, logits, _ = by_name(image, logits, "hwk")
+    sides = None if spacing is None else read_spacing(spacing)
+    if sides is None:
+        image, logits, _ = by_name(image, logits, "hwk")
     source, pixels = as_source(logits, "logits"), None if image is None else as_source(image, "image")
-    if len(source.shape) != 3 or 0 in source.shape:
-        raise InputError(f"logits has shape {tuple(source.shape)}, expected (H, W, K)")
-    if source.shape[2] < 2:
+    n_axes = 2 if sides is None else 3
+    if len(source.shape) != n_axes + 1 or 0 in source.shape:
+        volume = ", or spacing= for a volume" if len(source.shape) == 4 else ""
+        raise InputError(f"logits has shape {tuple(source.shape)}, expected ({AXES[n_axes]}, K){volume}")
+    size = tuple(int(n) for n in source.shape[:-1])
+    if source.shape[-1] < 2:
         raise InputError("logits has one label, expected at least two")
-    size = (int(source.shape[0]), int(source.shape[1]))
-    if pixels is not None and (len(pixels.shape) not in (2, 3) or tuple(pixels.shape[:2]) != size or 0 in pixels.shape):
-        raise InputError(
-            f"image has shape {tuple(pixels.shape)}, expected {size} like logits, with or without channels"
-        )
+    shape = size if pixels is None else tuple(pixels.shape)
+    if shape[:n_axes] != size or len(shape) > n_axes + 1 or 0 in shape:
+        raise InputError(f"image has shape {shape}, expected {size} like logits, with or without channels")
     check_places(pixels, source)
     mask = as_mask(mask_by_name(mask), size, logits=source, image=pixels)
-    refiner = as_refiner(model)
-    learned = (refiner.weights, refiner.adjustment, float(stride))
+    refiner = as_refiner(model).suited(sides)
+    learned = (refiner.weights, refiner.adjustment, float(stride), sides)
     raster = RefinedRaster(pixels, source, mask, _kind(source, mask, scores), *learned)
     sampler = raster.sampler(decoder)
-    reach = reach_of(sampler)._replace(margin=(raster.ring_width, raster.ring_width))
+    reach = reach_of(sampler, 4 if sides is None else 6, n_axes)._replace(margin=raster.margin)
     mean = raster.has_fields and decoder.probability != "votes"
     finish = partial(averaged, decoder=decoder, votes=raster.errors.votes) if mean else None
     return tiled(raster, sampler, tile, seed=seed, backend="auto", device=device, reach=reach, finish=finish)
@@ -123,9 +132,10 @@ def _kind(source: Any, mask: Any, scores: str) -> str:
     """Return "logits" or "probabilities", for "auto" by the values in the first corner of the raster."""
     if one_of("scores", scores, SCORES) != "auto":
         return scores
-    first = (slice(CORNER), slice(CORNER))
+    side = CORNERS[len(source.shape) - 1]
+    first = (slice(side), slice(side))
     corner = np.asarray(source[first])
-    rows = corner.reshape(-1, corner.shape[2]) if mask is None else corner[~np.asarray(mask[first])]
+    rows = corner.reshape(-1, corner.shape[-1]) if mask is None else corner[~np.asarray(mask[first])]
     if not len(rows):
         raise InputError(
             "scores is 'auto', and the raster's first corner has no data, expected 'logits' or 'probabilities'"
@@ -145,25 +155,27 @@ class RefinedRaster:
     weights: Weights
     adjustment: Adjustment
     stride: float
+    spacing: tuple[float, ...] | None = None  # of a volume
 
     @cached_property
     def builder(self) -> RefinedWindow:
         """The builder, with the palette of the whole image if the model uses colours."""
-        height, width, n_labels = (int(n) for n in self.logits.shape)
-        palette = Palette.of(self.image, self.mask) if self.image is not None and self._uses_colours else None
-        learned = (self.weights, self.adjustment, self.stride)
-        builder = RefinedWindow((height, width, n_labels), palette, self.scores, *learned)
+        shape, palette = tuple(int(n) for n in self.logits.shape), None
+        if self.image is not None and self._uses_colours:
+            palette = Palette.of(self.image, self.mask, len(shape) - 1)
+        learned = (self.weights, self.adjustment, self.stride, self.spacing)
+        builder = RefinedWindow(shape, palette, self.scores, *learned)
         rule = self.weights.rule_at(self.stride)
         if palette is None or not rule.threshold:
             return builder
-        if not self.ring_width:
+        if not any(self.margin):
             return builder.adapted(KEPT)
 
         def layers(window: Box) -> tuple[Any, Any, Any]:
             mask, *rest = map(read_piece, self._pieces(window, coloured=True))
             return *builder.layers(window, mask, *rest), mask
 
-        chosen = at_lattice(builder.shape, self.ring_width, layers)
+        chosen = at_lattice(builder.shape, self.margin, layers)
         found = adapted([chosen], *factors(self.weights, self.adjustment, self.stride), rule)
         return builder.adapted(Adaptation(*(float(one[0]) for one in found)))
 
@@ -188,8 +200,8 @@ class RefinedRaster:
         return replace(decoder, n_samples=1) if conditional and not self.coupled else decoder
 
     def _fields(self) -> ErrorFields:
-        fractions = partial(predicted_fractions, self, self.ring_width)
-        return fields_of(self.errors, max(self.builder.shape[:2]), fractions)
+        fractions = partial(predicted_fractions, self, self.margin)
+        return fields_of(self.errors, max(self.builder.shape[:-1]), fractions)
 
     @property
     def _learned(self) -> tuple[float, Any]:
@@ -209,9 +221,12 @@ class RefinedRaster:
         return guided > 0 or bool((pairwise[:, 1] != 0).any()) or self.weights.rule_at(self.stride).threshold > 0
 
     @property
-    def ring_width(self) -> int:
-        """Largest distance of similar pixels, 0 if the model does not use them."""
-        return max(RADII) if self._learned[0] > 0 and self.image is not None else 0
+    def margin(self) -> tuple[int, int]:
+        """Largest distances of similar pixels along the first two axes, 0 if the model does not use them."""
+        if self._learned[0] == 0 or self.image is None:
+            return 0, 0
+        rows, columns, *_ = np.abs(STEPS if self.spacing is None else spheres(self.spacing)).max(axis=0).tolist()
+        return rows, columns
 
     def pieces(self, window: Box) -> list[Any]:
         """Return the mask, the scores, and the image if the model uses colours."""
@@ -224,8 +239,9 @@ class RefinedRaster:
 
     def example(self, unread: float | None) -> Potentials:
         """Return a model of four pixels; its weights are 0, since a refiner's weights are never negative."""
-        height, width, n_labels = (int(n) for n in self.logits.shape)
-        return as_window(Potentials.grid(np.zeros((2, 2, n_labels), np.float32), (0.0, 0.0)), height, width)
+        *size, n_labels = (int(n) for n in self.logits.shape)
+        unary = np.zeros((*(2 for _ in size), n_labels), np.float32)
+        return as_window((Potentials.grid if len(size) == 2 else Potentials.volume)(unary, 0.0), *size)
 
     def identity(self) -> dict[str, Any]:
         """Return the shape, fingerprints of sources and weights, and the options."""
@@ -239,6 +255,7 @@ class RefinedRaster:
             "mask": None if self.mask is None else fingerprint(self.mask),
             "model": digest.hexdigest()[:32],
             "refining": {**asdict(self.adjustment), "stride": self.stride, "scores": self.scores},
+            "spacing": self.spacing,
         }
 
 
@@ -246,12 +263,13 @@ class RefinedRaster:
 class RefinedWindow:
     """The builder of a refined raster: potentials of a window from scores and colours."""
 
-    shape: tuple[int, int, int]
+    shape: tuple[int, ...]
     palette: Palette | None
     scores: str
     weights: Weights
     adjustment: Adjustment
     stride: float
+    spacing: tuple[float, ...] | None
     dtype: ClassVar[Any] = np.dtype(np.float32)  # refining works in single precision
 
     def __call__(self, window: Box, mask: Any, *pieces: Any) -> Potentials:
@@ -259,8 +277,12 @@ class RefinedWindow:
         given = self.given(window, mask, *pieces)
         whole = None if self.palette is None else self.palette.whole
         made = compose(given, self.weights, self.adjustment, mask=mask, stride=self.stride, whole=whole).potentials
-        height, width, _ = self.shape
-        return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
+        if self.spacing is None:
+            height, width, _ = self.shape
+            return replace(made, structure=Grid(*window.shape, 4, window.top, window.left, width, height))
+        depth, height, width, _ = self.shape
+        place = (window.top, window.left, 0, height, width, depth)
+        return replace(made, structure=Volume(*window.shape, width, 6, *place, spacing=self.spacing))
 
     def adapted(self, adaptation: Adaptation) -> RefinedWindow:
         """Return the builder with an adaptation."""
@@ -274,12 +296,13 @@ class RefinedWindow:
         given = self.given(window, mask, *pieces)
         scores = self.weights.scaled(given.scores, self.stride)
         hidden = None if mask is None else mask[None]
-        return scores, guided_log_mean(scores, given.image, hidden, self.palette.whole.variance)
+        return scores, guided_log_mean(scores, given.image, hidden, self.palette.whole.variance, self.spacing)
 
     def given(self, window: Box, mask: Any, logits: Any, *image: Any) -> Given:
         """Return the scores and the scaled colours of a window."""
         if mask is not None:  # scores of masked pixels may be invalid
-            logits = np.where(mask[..., None], 1 / self.shape[2], logits)
-        scores = read(None, logits, "hwk", self.scores).scores
+            logits = np.where(mask[..., None], 1 / self.shape[-1], logits)
+        layout = "hwk" if self.spacing is None else "dhwk"
+        scores = read(None, logits, layout, self.scores, self.spacing).scores
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
-        return Given(pixels, scores, window.shape, batched=False, restore=Restore())
+        return Given(pixels, scores, logits.shape[:-1], batched=False, restore=Restore(), spacing=self.spacing)

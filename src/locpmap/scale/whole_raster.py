@@ -4,7 +4,7 @@ Each is computed in one pass over blocks whose size does not depend on the tiles
 and sums are rounded equally for all tile sizes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -16,14 +16,14 @@ from locpmap.graphs.grid import ends_of
 from locpmap.refining.adapting import lattice
 from locpmap.refining.model import Whole
 from locpmap.refining.scoring import softmax
-from locpmap.refining.weights import STEPS
+from locpmap.refining.weights import STEPS, VOLUME_STEPS
 from locpmap.scale.model import TiledModel
 from locpmap.scale.sources import read_piece
 from locpmap.scale.tiling import Box, Reach, Tiling
 
 LEAST_RANGE = 1e-100  # smallest range of colours whose squares do not underflow
-BAND = 512  # rows of colours read at a time
-BLOCK = 1024  # rows and columns of scores read at a time
+BAND, VOLUME_BAND = 512, 8  # rows of colours read at a time, or planes of a volume
+BLOCK, VOLUME_BLOCK = 1024, 64  # rows and columns of scores read at a time, or planes and rows of a volume
 
 Layers = Callable[[Box], tuple[Any, Any, Any]]
 
@@ -37,25 +37,31 @@ class Palette:
     whole: Whole
 
     def scaled(self, pixels: Array, mask: Array | None) -> Array:
-        """Scale pixels (H, W) or (H, W, C) to [-1, 1]; return (1, C, H, W) in single precision."""
-        rows = (np.atleast_3d(pixels).astype(np.float64) - self.middle) / self.half
+        """Scale pixels (H, W) or (H, W, C) to [-1, 1]; return (1, C, H, W) in single precision, also of volumes."""
+        n_axes = len(STEPS[0]) if len(self.whole.squares) == len(STEPS) else len(VOLUME_STEPS[0])
+        rows = (_with_channels(pixels, n_axes) - self.middle) / self.half
         if mask is not None:
             rows[mask] = 0
         return np.ascontiguousarray(np.moveaxis(rows, -1, 0)[None], np.float32)
 
     @classmethod
-    def of(cls, image: Any, mask: Any = None) -> Self:
-        """Compute the palette of an image source (H, W) or (H, W, C) with a mask source (H, W), in one pass."""
+    def of(cls, image: Any, mask: Any = None, n_axes: int = 2) -> Self:
+        """Compute the palette of an image source (H, W) or (H, W, C) with a mask source (H, W), in one pass.
+
+        With three axes, it is that of a volume (D, H, W) or (D, H, W, C).
+        """
+        steps: Sequence[tuple[int, ...]] = STEPS if n_axes == 2 else VOLUME_STEPS
+        n_rows = BAND if n_axes == 2 else VOLUME_BAND
         low, high, total, total_squares = (np.array(first, float) for first in (np.inf, -np.inf, 0.0, 0.0))
-        n_pixels, sums, n_edges = 0, np.zeros(len(STEPS)), np.zeros(len(STEPS))
+        n_pixels, sums, n_edges = 0, np.zeros(len(steps)), np.zeros(len(steps))
         origin: Any = 0.0  # one pixel's colour, subtracted before squaring to avoid cancellation
-        for top in range(0, image.shape[0], BAND):
-            band = slice(top, top + BAND + 1)  # with the first row of the next band, for the edges between bands
-            rows = np.atleast_3d(np.asarray(image[band])).astype(np.float64)
-            valid = np.full(rows.shape[:2], True) if mask is None else ~np.asarray(mask[band])
+        for top in range(0, image.shape[0], n_rows):
+            band = slice(top, top + n_rows + 1)  # with the first row of the next band, for the edges between bands
+            rows = _with_channels(np.asarray(image[band]), n_axes)
+            valid = np.full(rows.shape[:-1], True) if mask is None else ~np.asarray(mask[band])
             if not np.isfinite(rows[valid]).all():
                 raise InputError("image contains a number that is not finite, expected finite numbers")
-            own = rows[:BAND][valid[:BAND]]
+            own = rows[:n_rows][valid[:n_rows]]
             if len(own):
                 if not n_pixels:
                     origin = own[0]
@@ -63,8 +69,8 @@ class Palette:
             n_pixels += len(own)
             with np.errstate(over="ignore"):  # the check of the range below raises
                 total, total_squares = total + (own - origin).sum(0), total_squares + ((own - origin) ** 2).sum(0)
-                for n, step in enumerate(STEPS):
-                    first, second = ends_of(step, *(rows if step[0] else rows[:BAND]).shape[:2])
+                for n, step in enumerate(steps):
+                    first, second = ends_of(step, *(rows if step[0] else rows[:n_rows]).shape[:-1])
                     both = valid[first] & valid[second]
                     sums[n] += ((rows[first][both] - rows[second][both]) ** 2).sum()
                     n_edges[n] += both.sum()
@@ -78,19 +84,30 @@ class Palette:
         return cls(tuple((low / 2 + high / 2).tolist()), half, Whole(squares, variance / half**2))
 
 
-def predicted_fractions(model: TiledModel, margin: int) -> Array | None:
+def _with_channels(pixels: Array, n_axes: int) -> Array:
+    """Return pixels in double precision, with an axis of channels."""
+    return (pixels if pixels.ndim > n_axes else pixels[..., None]).astype(np.float64)
+
+
+def _blocks(shape: tuple[int, ...], margin: tuple[int, int]) -> Tiling:
+    """Return the blocks of a raster or a volume, with a margin around them."""
+    side = BLOCK if len(shape) == 3 else VOLUME_BLOCK
+    return Tiling(shape[0], shape[1], side, side, Reach((), 0, margin=margin))
+
+
+def predicted_fractions(model: TiledModel, margin: tuple[int, int]) -> Array | None:
     """Return the mean softmax of the unaries over unmasked pixels, (L,), as of an image in memory.
 
-    None means that a score is -inf or that all pixels are masked. ``margin`` is the number of rows and columns around a
-    pixel that its unaries depend on.
+    None means that a score is -inf or that all pixels are masked. ``margin`` holds the numbers of rows and columns
+    around a pixel that its unaries depend on, or of planes and rows in a volume.
     """
-    height, width, n_labels = model.builder.shape
+    *_, n_labels = shape = model.builder.shape
     total, n_pixels = np.zeros(n_labels), 0
-    for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
+    for block in _blocks(shape, margin):
         mask, *rest = map(read_piece, model.pieces(block.window))
         core = block.core.within(block.window).slices
         counted = slice(None) if mask is None else ~mask[core]
-        unary = model.builder(block.window, mask, *rest).unary.reshape(*block.window.shape, n_labels)
+        unary = model.builder(block.window, mask, *rest).unary.reshape(*block.window.shape, *shape[2:])
         rows = unary[core][counted].reshape(-1, n_labels)
         if np.isneginf(rows).any():
             return None
@@ -99,24 +116,24 @@ def predicted_fractions(model: TiledModel, margin: int) -> Array | None:
     return total / n_pixels if n_pixels else None
 
 
-def at_lattice(shape: tuple[int, int, int], margin: int, layers: Layers) -> tuple[Any, Any]:
+def at_lattice(shape: tuple[int, ...], margin: tuple[int, int], layers: Layers) -> tuple[Any, Any]:
     """Return scores and guided log means (P, K) on the lattice of a raster, without masked pixels.
 
     Args:
-        shape: Rows, columns and labels of the raster.
-        margin: Largest distance of similar pixels.
+        shape: Rows, columns and labels of the raster, or planes, rows, columns and labels of a volume.
+        margin: Largest distances of similar pixels along the first two axes.
         layers: Function that returns scores and guided log means (1, h, w, K) of a window, and its mask (h, w) or None.
             Windows without a pixel of the lattice are not read.
     """
-    height, width, n_labels = shape
-    rows, columns = np.divmod(lattice(height, width), width)
+    *size, n_labels = shape
+    rows, columns, *rest = np.unravel_index(lattice(*size), size)
     scores, guided = np.zeros((2, len(rows), n_labels), np.float32)
     counted = np.full(len(rows), True)
-    for block in Tiling(height, width, BLOCK, BLOCK, Reach((), 0, margin=(margin, margin))):
+    for block in _blocks(shape, margin):
         core, window = block.core, block.window
         here = (rows >= core.top) & (rows < core.bottom) & (columns >= core.left) & (columns < core.right)
         if here.any():
-            at = rows[here] - window.top, columns[here] - window.left
+            at = rows[here] - window.top, columns[here] - window.left, *(one[here] for one in rest)
             *both, mask = layers(window)
             scores[here], guided[here] = (layer[0][at] for layer in both)
             if mask is not None:
