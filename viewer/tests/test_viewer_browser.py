@@ -312,7 +312,7 @@ def test_compare_view_shows_where_decoders_differ(visit: Visit) -> None:
     visit.page.locator("input[name=view][value=compare]").check(force=True)
     visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
     visit.ready()
-    visit.page.locator("input[name=layer][value=difference]").check(force=True)
+    assert visit.page.locator("input[name=layer][value=difference]").is_checked()  # Compare opens with them
     visit.page.wait_for_selector("[data-method=network] .overlay[alt^=Differences]")
     differs = refined != logits.argmax(2)
     np.testing.assert_array_equal(visit.overlay("[data-method=network] .overlay")[..., 3] > 0, differs)
@@ -322,6 +322,11 @@ def test_compare_view_shows_where_decoders_differ(visit: Visit) -> None:
     visit.until("document.querySelector('[data-method=locpmap] .stats').textContent.endsWith('differ from Network')")
     np.testing.assert_array_equal(visit.overlay("[data-method=locpmap] .overlay")[..., 3] > 0, differs)
     assert (visit.overlay("[data-method=network] .overlay")[..., 3] > 0).mean() >= differs.mean()  # of any decoder
+    for name in ("network", "icm", "mean_field", "lbp"):
+        visit.page.uncheck(f"input[name=method][value={name}]")
+    visit.until("document.querySelector('[data-method=locpmap] .none').textContent.startsWith('choose another')")
+    visit.page.locator("input[name=view][value=explore]").check(force=True)
+    visit.page.wait_for_selector(".overlay[alt^='Labels by LocPMAP']")
 
 
 def test_controls_without_effect_are_disabled_and_say_why(visit: Visit) -> None:

@@ -211,6 +211,7 @@ async function drawDifference(method, result) {
   const request = state.request;
   const reference = $("reference").value;
   const others = reference === method ? [...state.results.keys()].filter((name) => name !== method) : [reference].filter((name) => state.results.has(name));
+  if (methods().length === 1 && reference !== "truth") panels.overlay(method, null, { alt: "", none: "choose another decoder to compare with" });
   if (!others.length && reference !== "truth") return;
   const keys = others.map((name) => state.results.get(name).key);
   const found = await picture(JSON.stringify([result.key, keys, reference]), () => api.difference(result.key, keys, reference === "truth"));
@@ -416,6 +417,14 @@ function flip(to) {
   return drawAll();
 }
 
+// Compare opens with the differences between decoders: five maps of labels look alike.
+function changeView() {
+  $("methods").hidden = !comparing();
+  if (comparing() && OF_LABELS.includes(state.layer)) state.layer = "difference";
+  showTools();
+  again();
+}
+
 async function play() {
   if (player) return stopPlaying();
   $("play").textContent = "Stop";
@@ -456,7 +465,7 @@ function listen() {
   $("next").addEventListener("click", () => (stopPlaying(), flip(state.sample + 1)));
   $("scene").addEventListener("change", () => open($("scene").value));
   for (const box of $("methods").querySelectorAll("input")) box.addEventListener("change", () => (showTools(), again()));
-  for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", () => (($("methods").hidden = !comparing()), showTools(), again()));
+  for (const input of document.querySelectorAll("input[name=view]")) input.addEventListener("change", changeView);
   for (const id of ["wipe", "outline", "reference"]) $(id).addEventListener("change", drawAll);
   $("in").addEventListener("click", () => panels.zoomBy(1.5));
   $("out").addEventListener("click", () => panels.zoomBy(1 / 1.5));
