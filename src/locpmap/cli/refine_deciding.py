@@ -108,7 +108,7 @@ def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
     decisions, pixels = [record["decision"] for record in records], [count_of(record) for record in records]
     expected = np.mean([one["expected"] for one in decisions])
     kept = np.dot([one["kept"] for one in decisions], pixels) / max(1, sum(pixels))
-    over = decisions[0]["over"]
     one, sites = ("image", "pixels") if "pixels" in records[0] else ("volume", "voxels")
-    where = f"over {over}" if over != IMAGE else f"in each {one}" if len(records) > 1 else f"in the {one}"
+    over = decisions[0]["over"].replace("image", one)
+    where = f"over {over}" if over != one else f"in each {one}" if len(records) > 1 else f"in the {one}"
     return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}, {kept:.1%} of the {sites} labelled"

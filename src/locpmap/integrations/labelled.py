@@ -55,7 +55,8 @@ def refine_xarray(
         Dataset: With the rows, columns, labels and coordinates of the inputs:
 
         - ``labels``, ``probability`` and ``entropy``, as in :class:`locpmap.Result`;
-        - ``area``, ``area_low`` and ``area_high``: mean and interval of the area of every label over the samples.
+        - ``area``, ``area_low`` and ``area_high``: mean and interval of the area of every label over the samples. The
+          mean can lie outside the interval: both ends are 0 if a label occurs in few samples.
 
         The variables are lazy if an input is a dask array. They are then computed in tiles, and the scores must have
         the image's size. The call itself reads the raster once or twice, for statistics of the whole raster.

@@ -68,6 +68,7 @@ def refine(
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis
         for a batch and the axis D for a volume. They are tensors if the logits are tensors, otherwise NumPy arrays. The
         labels are a local maximum of the model's score, and differ from the most probable labels in a few pixels.
+        ``n_changed`` counts labels that differ from the network's, and ``changes`` says why if there is none.
 
     Raises:
         InputError: If the shapes do not match, the layout is ambiguous, a value is not valid, or the decoder cannot

@@ -29,11 +29,13 @@ class Illustration:
     refined: Array
     truth: Array  # VOID where it is unknown
     samples: Array  # (M, H, W)
+    title: str = "image"
 
     def plane(self, number: int) -> Self:
         """Return a plane (H, W) of a volume (D, H, W)."""
         image, labels = self.image, (self.network[number], self.refined[number], self.truth[number])
-        return type(self)(None if image is None else image[:, number], *labels, self.samples[:, number])
+        shown, title = None if image is None else image[:, number], f"plane {number} of 0 to {len(self.truth) - 1}"
+        return type(self)(shown, *labels, self.samples[:, number], title)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +130,7 @@ class Report:
         return {**found, "decided": {"measure": self.decided.measure, **values, "says": self.decided.verdict}}
 
     def picture(self, path: PathLike) -> None:
-        """Write a PNG of one image, its network, refined and true labels, and four samples.
+        """Write a PNG of one image, or one plane of a volume, its network, refined and true labels, and four samples.
 
         The samples are drawn with weights that were learned without the image.
 
@@ -141,11 +143,14 @@ class Report:
         shown = self.illustration
         maps = {"network": shown.network, "refined": shown.refined, "true": shown.truth}
         maps |= {f"sample {n}": sample for n, sample in enumerate(shown.samples, start=1)}
-        colours = np.concatenate([label_colours(len(self.scores[NETWORK][0].confusion)), [[255, 255, 255]]])
+        n_labels = len(self.scores[NETWORK][0].confusion)
+        colours = np.concatenate([label_colours(n_labels), [[255, 255, 255]]])
         panels = {name: colours[labels].astype(np.uint8) for name, labels in maps.items()}  # white where -1
         if shown.image is not None:
-            panels = {"image": _visible(shown.image), **panels}
-        write_panels(path, panels, columns=len(panels) // 2 + len(panels) % 2)
+            panels = {shown.title: _visible(shown.image), **panels}
+        seen = np.isin(np.arange(n_labels), np.concatenate([labels.ravel() for labels in maps.values()]))
+        legend = [f"label {k}" if seen[k] else "" for k in range(n_labels)]
+        write_panels(path, panels, len(panels) // 2 + len(panels) % 2, legend)
 
     def _gains(self) -> dict[str, tuple[float, float]]:
         return {name: self.gain(name) for name in METRICS}
