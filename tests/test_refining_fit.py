@@ -84,8 +84,10 @@ def test_report_holds_scores_of_samples(helped: lp.Refiner, tmp_path: Path) -> N
     assert "area 32" not in str(report)  # larger than the images
     report.picture(tmp_path / "samples.png")
     with Image.open(tmp_path / "samples.png") as picture:
-        assert picture.size == (4 * (5 * W + 8) - 8, 2 * (5 * H + 18))  # panels are enlarged five times
+        assert picture.size == (4 * (5 * W + 8) - 8, 2 * (5 * H + 18) + 18)  # panels are enlarged five times
         pixels = np.asarray(picture)
+    legend = {tuple(row) for row in pixels[-18:].reshape(-1, 3).tolist()}
+    assert all(tuple(colour) in legend for colour in label_colours(2).tolist())
     panel = pixels[18 : 18 + 5 * H : 5, 3 * (5 * W + 8) :: 5]
     np.testing.assert_array_equal(panel, label_colours(2)[report.illustration.truth])
 
