@@ -112,7 +112,9 @@ def test_images_of_nibabel_carry_their_spacing() -> None:
     expected = lp.refine(SCAN.astype(np.float32), SCORES.astype(np.float32), spacing=SIDES)
     assert sides_of(expected) == SIDES
     for image, logits in ((as_nifti(SCAN), as_nifti(SCORES)), (as_nifti(SCAN), SCORES), (SCAN, as_nifti(SCORES))):
-        assert same(lp.refine(image, logits), expected)
+        found = lp.refine(image, logits)
+        assert sides_of(found) == SIDES
+        assert same(found, expected)
     with pytest.raises(InputError, match=r"logits lies .* mm from image at a corner"):
         lp.refine(as_nifti(SCAN), as_nifti(SCORES, (1.0, 1.0, 1.0)))
 
@@ -127,7 +129,9 @@ def test_volumes_of_monai_carry_their_spacing() -> None:
 
 
 def test_the_layout_of_a_volume_stands_for_cubes() -> None:
-    assert same(lp.refine(SCAN, SCORES, layout="dhwk"), lp.refine(SCAN, SCORES, spacing=1))
+    found = lp.refine(SCAN, SCORES, layout="dhwk")
+    assert sides_of(found) == (1.0, 1.0, 1.0)
+    assert same(found, lp.refine(SCAN, SCORES, spacing=1))
 
 
 def test_units_of_measurements() -> None:
