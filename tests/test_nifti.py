@@ -346,7 +346,7 @@ def test_folders_of_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert "6 volumes; ± is one standard error" in text
     assert "independent voxels" in text
     assert not re.search("pixel|image|area|perimeter", text)
-    words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "0.001")
+    words = ("refine", *folders, "-o", out, "--model", model, "--decide", "accuracy", "--abstain", "1e-5")
     code, text = run(capsys, monkeypatch, *words)
     assert code == 0, text
     assert "largest labels in mm³ (90% interval)" in text
