@@ -1,6 +1,6 @@
 """LocPMAP climb on a volume with Potts weights >= 0, in the lazy noise scheme (see `noise`)."""
 
-import math
+from typing import Any
 
 import numpy as np
 
@@ -20,37 +20,45 @@ def climb_volume(climb: VolumeClimb, labels: Array) -> Array:
     colour = (
         (z[:, None, None] % 2 * 4 + y[:, None] % 2 * 2 + x % 2) if diagonal else (z[:, None, None] + y[:, None] + x) % 2
     )
+    classes = [np.flatnonzero(colour == c) for c in range(8 if diagonal else 2)]
     for n in range(len(labels)):
+        weights = weights_between(climb.links, n)
+        parts = [(sites_of_class, weights[sites_of_class]) for sites_of_class in classes]
         for s in range(labels.shape[2]):
             scores, start = perturbed_start(climb, n, s, climb.unary[n], sites)
-            labels[n, :, s], sweeps[n, s] = ascend(climb, n, scores, start, colour.ravel(), 8 if diagonal else 2)
+            labels[n, :, s], sweeps[n, s] = ascend(parts, scores, start, climb.max_sweeps)
     return sweeps
 
 
-def ascend(climb: VolumeClimb, n: int, scores: Array, y: Array, colour: Array, n_colours: int) -> tuple[Array, int]:
-    """Climb from ``y`` (S,) on perturbed scores (S, L) of image n; return labels and the last sweep with a change."""
-    y, last = y.astype(np.int64), 0
-    for sweep in range(1, climb.max_sweeps + 1):
+def ascend(parts: list[tuple[Array, Any]], scores: Array, y: Array, max_sweeps: int) -> tuple[Array, int]:
+    """Climb from ``y`` (S,) on perturbed scores (S, L); return labels and the last sweep with a change.
+
+    Each part holds the sites of a colour class and their rows of `weights_between`.
+    """
+    y, last, one_hot = y.astype(np.int64), 0, np.eye(scores.shape[1])
+    for sweep in range(1, max_sweeps + 1):
         before = y.copy()
-        for c in range(n_colours):
-            local = scores + agreement(climb.links, n, y, scores.shape[1])
-            here = np.take_along_axis(local, y[:, None], axis=1)[:, 0]
-            y = np.where((colour == c) & (local.max(axis=1) > here), local.argmax(axis=1), y)
+        for sites, weights in parts:
+            local = scores[sites] + weights @ one_hot[y]
+            here = np.take_along_axis(local, y[sites, None], axis=1)[:, 0]
+            y[sites] = np.where(local.max(axis=1) > here, local.argmax(axis=1), y[sites])
         if (y == before).all():
             break
         last = sweep
     return y, last
 
 
-def agreement(links: VolumeLinks, n: int, y: Array, n_labels: int) -> Array:
-    """Return the summed weights of the neighbours with each label, (S, L), for labels (S,) of image n."""
-    one_hot = np.eye(n_labels)[y].reshape(*links.shape, n_labels)
-    total = np.zeros_like(one_hot)
+def weights_between(links: VolumeLinks, n: int) -> Any:
+    """Return the weights of image n between any two sites, as a sparse matrix (S, S)."""
+    from scipy.sparse import coo_array
+
+    sites = np.arange(np.prod(links.shape)).reshape(links.shape)
+    first, second, values = [], [], []
     for step, weights in zip(links.steps, links.weights, strict=True):
-        first, second = ends_of(step, links.shape)
-        shape = one_hot[first].shape[:3]
-        own = weights[n if len(weights) > 1 else 0].astype(np.float64)
-        weight = np.broadcast_to(own, math.prod(shape)).reshape(*shape, 1)
-        total[first] += weight * one_hot[second]
-        total[second] += weight * one_hot[first]
-    return total.reshape(-1, n_labels)
+        a, b = (sites[end].ravel() for end in ends_of(step, links.shape))
+        first.append(a)
+        second.append(b)
+        values.append(np.broadcast_to(weights[n if len(weights) > 1 else 0], len(a)).astype(np.float64))
+    ends = np.concatenate(first), np.concatenate(second)
+    upper = coo_array((np.concatenate(values), ends), (sites.size, sites.size))
+    return (upper + upper.T).tocsr()
