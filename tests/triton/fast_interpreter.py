@@ -22,6 +22,8 @@ def speed_up() -> None:
     share_shapes()
     skip_unreported_checks()
     leave_equal_shapes()
+    share_constants()
+    shorten_calls()
 
 
 def prepare_functions_once() -> None:
@@ -54,8 +56,8 @@ def share_types() -> None:
         key = element_ty.name, tuple([int(getattr(size, "value", size)) for size in shape])
         if key not in attributes:
             set_up(kind, element_ty, shape)
-            attributes[key] = dict(kind.__dict__)
-        kind.__dict__.update(attributes[key])
+            attributes[key] = kind.__dict__
+        kind.__dict__ = attributes[key]
 
     interpreter._get_np_dtype = numpy_type_of
     core.block_type.__init__ = initialise
@@ -78,8 +80,11 @@ def share_shapes() -> None:
         return core.tuple([core.constexpr(size) for size in shape]), core.constexpr(int(np.prod(shape)))
 
     def initialise(tensor: Any, handle: Any, type: Any) -> None:
-        tensor.handle, tensor.type, tensor.dtype = handle, type, type.scalar
-        tensor.shape, tensor.numel = constants(*type.shape) if type.is_block() else constants()
+        known = type.__dict__.get("of_tensors")
+        if known is None:
+            known = type.of_tensors = type.scalar, *(constants(*type.shape) if type.is_block() else constants())
+        tensor.handle, tensor.type = handle, type
+        tensor.dtype, tensor.shape, tensor.numel = known
 
     core._type_for_tuple_values = type_of
     core.tensor.__init__ = initialise
@@ -104,3 +109,55 @@ def leave_equal_shapes() -> None:
         return (lhs, rhs) if lhs.shape is rhs.shape else broadcast(semantic, lhs, rhs)
 
     TritonSemantic.broadcast_impl_value = broadcast_different
+
+
+def share_constants() -> None:
+    """Convert a number beside a tensor once per value and type; return tensors of one type without checking them."""
+    check = TritonSemantic.binary_op_type_checking_impl
+    converted: dict[Any, Any] = {}
+
+    def check_new(semantic: Any, lhs: Any, rhs: Any, *rules: bool, **named: bool) -> Any:
+        if type(lhs) is core.tensor and not named:
+            if type(rhs) is core.tensor:
+                divides = len(rules) == 4
+                if lhs.dtype is rhs.dtype and lhs.shape is rhs.shape and not divides and not lhs.dtype.is_ptr():
+                    return lhs, rhs
+            elif type(rhs) in (int, float):
+                key = type(rhs), rhs, lhs.type.name, rules
+                if key not in converted:
+                    left, number = check(semantic, lhs, rhs, *rules)
+                    if left is not lhs:  # converted as well
+                        return left, number
+                    converted[key] = number
+                return lhs, converted[key]
+        return check(semantic, lhs, rhs, *rules, **named)
+
+    TritonSemantic.binary_op_type_checking_impl = check_new
+
+
+def shorten_calls() -> None:
+    """Call operations without checking that a kernel calls them, unwrap and compare the usual types first."""
+    unwrap, decorated = core._unwrap_if_constexpr, core.add.__code__
+
+    def unwrap_usual(value: Any) -> Any:
+        kind = type(value)
+        if kind is core.constexpr:
+            return value.value
+        return value if kind is core.tensor or kind is int or kind is core.dtype else unwrap(value)
+
+    def equal(kind: Any, other: Any) -> bool:
+        return kind is other or (isinstance(other := unwrap_usual(other), core.dtype) and kind.name == other.name)
+
+    def replace(place: Any, name: str, member: Any, builder: Any, scope: Any) -> None:
+        semantic = TritonSemantic(builder)
+        operation = member.__wrapped__ if member.__code__ is decorated else member
+
+        def call(*given: Any, **named: Any) -> Any:
+            named["_semantic"] = semantic
+            return operation(*given, **named)
+
+        scope.set_attr(place, name, call)
+
+    core._unwrap_if_constexpr = unwrap_usual
+    core.dtype.__eq__ = equal
+    interpreter._patch_attr = replace
