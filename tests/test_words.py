@@ -46,13 +46,14 @@ INSTEAD = {
     "way there": "the method, the path",
 }
 PATTERNS = {re.compile(rf"\b({words})\b".replace(" ", r"\s+"), re.IGNORECASE): new for words, new in INSTEAD.items()}
+ANY = re.compile("|".join(pattern.pattern for pattern in PATTERNS), re.IGNORECASE)
 CODE = re.compile(r"``[^`]+``|`[^`\n]+`|^\s*(?:>>>|\.\.\.) .*$", re.MULTILINE)
 FENCED = re.compile(r"^```(?!\{).*?^```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 
 
 def blank(text: str) -> str:
     """Replace everything but white space by dots, so that positions and lines stay the same."""
-    return re.sub(r"\S", ".", text)
+    return re.sub(r"\S+", lambda match: "." * len(match[0]), text)
 
 
 def prose_of_page(text: str) -> str:
@@ -96,6 +97,8 @@ def prose_of_module(source: str) -> str:
 
 def findings(prose: str) -> list[tuple[int, str, str]]:
     """Return the line, the words and the replacement of every pattern that a text contains."""
+    if not ANY.search(prose):
+        return []
     matches = [(match, new) for pattern, new in PATTERNS.items() for match in pattern.finditer(prose)]
     return sorted((prose.count("\n", 0, m.start()) + 1, " ".join(m[0].split()), new) for m, new in matches)
 
