@@ -1,5 +1,6 @@
 """Fixtures and order of all tests: a browser, names in doctests, limits on threads; packages may be missing."""
 
+import gc
 import os
 import shutil
 from collections.abc import Iterator
@@ -51,6 +52,17 @@ def browser() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def pytest_collection() -> None:
+    """Switch the garbage collector off while modules are imported: they stay."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Let the collector pass over the modules and tests, whose number makes a full collection take a second."""
+    gc.freeze()
+    gc.enable()
 
 
 # Long tests run first, and before tests move between workers, which repeats the set-up of their modules.  Of two
