@@ -11,7 +11,9 @@ DOCS_ENV  := $(VENV)/.installed-docs
 BENCH_ENV := $(BENCH)/.installed
 LISTS     := pyproject.toml viewer/pyproject.toml paper/pyproject.toml constraints.txt
 PARALLEL  := --numprocesses auto --dist worksteal
-PIP       := -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# Python compiles what it imports, and keeps it: pip would compile every module of every package, for a minute.
+PIP       := -m pip --disable-pip-version-check install --quiet --no-compile --constraint constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-triton test-gpu coverage lint format types bench bench-gpu bench-compare results docs clean
