@@ -11,7 +11,7 @@ import locpmap as lp
 from locpmap.errors import InputError
 from locpmap.refining import crossvalidation, fitting
 from locpmap.refining.examples import gather
-from locpmap.refining.fitting import Points, fit_share
+from locpmap.refining.fitting import Points, fit_share, learn
 from locpmap.refining.per_label import fit_per_label
 
 
@@ -47,7 +47,7 @@ def test_corrections_need_evidence_from_several_groups() -> None:
 
 
 def test_folds_consist_of_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    fits, learn = [], crossvalidation.learn
+    fits = []
 
     def recorded(examples: Any, *args: Any, **options: Any) -> Any:
         fits.append({example.group for example in examples})
