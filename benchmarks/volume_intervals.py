@@ -31,7 +31,7 @@ from locpmap.refining.weights import Weights
 Array = npt.NDArray[Any]
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE, DATASET = ROOT / "benchmarks/results/volumes.json", ROOT / "docs/volumes.md", "hippocampus"
-N_SAMPLES = 199  # positions q · (M + 1) of the quantiles are whole numbers
+N_SAMPLES = 39  # positions q · (M + 1) of the quantiles are whole numbers
 QUANTITIES = ("volume", "surface")
 SOFTMAX, SCALED, BUNDLED, FITTED = "softmax", "temperature scaling", "lp.refine, bundled", "lp.refine, fitted"
 
