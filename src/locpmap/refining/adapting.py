@@ -1,11 +1,14 @@
 """Adaptation of a refiner to each image, without labels: how far similar pixels may change the network's answer."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor, namespace
+from locpmap.arrays import Array, is_tensor, namespace, place_like
+from locpmap.kernels.cpu.dispatch import kernel_of
+from locpmap.kernels.placement import has_kernels
 
 SIDES = {2: 64, 3: 16}  # of the lattice at most, by the number of axes
 N_STEPS = 2  # of Newton's method
@@ -42,6 +45,7 @@ class Rule(NamedTuple):
     removed: float
 
 
+@lru_cache(maxsize=8)  # images of a pipeline share a size, and a GPU keeps the places as long as they exist
 def lattice(*shape: int) -> Array:
     """Return the places, in the flattened image, of at most 64 × 64 pixels (16 × 16 × 16 voxels) at equal distances.
 
@@ -51,6 +55,21 @@ def lattice(*shape: int) -> Array:
     side = SIDES[len(shape)]
     along = [(2 * np.arange(min(n, side)) + 1) * n // (2 * min(n, side)) for n in shape]
     return np.ravel_multi_index(np.ix_(*along), shape).ravel()
+
+
+def adapted_to(scores: Any, guided: Any, hidden: Any, own: float, weight: float, rule: Rule) -> Adaptation:
+    """Return the adaptation to images of scores and guided log means (N, H, W, K), without masked pixels."""
+    n, *shape, n_labels = scores.shape
+    if is_tensor(scores) and has_kernels(scores.device):
+        numbers = (own, weight, *rule, LARGEST, LOWEST, LARGE, TINY)
+        given = (scores.contiguous(), guided, None if hidden is None else ~hidden, lattice(*shape))
+        return Adaptation(*kernel_of("triton", "adaptation")(*given, numbers, N_STEPS))
+    places = place_like(scores, lattice(*shape))
+    layers = []
+    for k in range(n):
+        chosen = places if hidden is None else places[~hidden[k].reshape(-1)[places]]
+        layers.append(tuple(one[k].reshape(-1, n_labels)[chosen] for one in (scores, guided)))
+    return adapted(layers, own, weight, rule)
 
 
 def adapted(layers: Iterable[tuple[Any, Any]], own: float, weight: float, rule: Rule) -> Adaptation:
