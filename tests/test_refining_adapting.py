@@ -12,6 +12,8 @@ import locpmap as lp
 from locpmap.refining.adapting import N_STEPS, Rule, adapted, lattice
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import Points, fit_share
+from locpmap.refining.model import similarity
+from locpmap.refining.weights import STEPS
 from locpmap.scale import refine_tiled
 
 RULE = Rule(threshold=0.4, removed=0.1)
@@ -69,6 +71,21 @@ def test_tensors_give_the_same_adaptation() -> None:
     assert np.isfinite(expected.factor).all()
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_allclose(one.numpy(), other, rtol=1e-10)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_tensors_give_the_same_similarity(masked: bool) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    rng = np.random.default_rng(0)
+    image = rng.random((2, 3, 9, 7)).astype(np.float32)
+    image[1] = 0.25  # one colour
+    hidden = rng.random((2, 9, 7)) < 0.3 if masked else None
+    for step in STEPS:
+        expected = similarity(image, step, masked=hidden)
+        given = None if hidden is None else torch.from_numpy(hidden)
+        found = similarity(torch.from_numpy(image), step, masked=given)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+        assert (expected[1] == 1).all()
 
 
 def test_lattice_covers_large_images_evenly() -> None:

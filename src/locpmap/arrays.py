@@ -231,9 +231,16 @@ def extremes(*arrays: Any) -> list[tuple[float, float]]:
     >>> extremes(np.array([3.0, 1.0]), np.array([np.nan]))
     [(1.0, 3.0), (nan, nan)]
     """
-    ends = [end for array in arrays for end in (array.min(), array.max())]
+    ends = [end for array in arrays for end in _ends(array)]
     found = sys.modules["torch"].stack(ends).tolist() if ends and is_tensor(ends[0]) else list(map(float, ends))
     return list(zip(found[::2], found[1::2], strict=True))
+
+
+def _ends(array: Any) -> tuple[Any, Any]:
+    if is_tensor(array) and array.device.type == "cuda":
+        smallest, largest = array.aminmax()  # one launch
+        return smallest, largest
+    return array.min(), array.max()
 
 
 def of_images(array: Any, lo: int, hi: int) -> Any:

@@ -106,6 +106,8 @@ class ErrorFields:
         ErrorFields(sizes=array([0.5]), cell=4, shared=array(5.), presence=None, clusters=None)
         """
         axis, n_scales = max(0, self.sizes.ndim - 2), sum(self.cell << j <= side for j in range(self.n_scales))
+        if n_scales == self.n_scales and self.sizes.any():
+            return self
         fine, coarse = np.split(self.sizes, [n_scales], axis)
         shared = np.sqrt(self.shared**2 + np.square(coarse).sum(axis))
         return replace(self, sizes=fine if fine.any() else (), shared=shared)

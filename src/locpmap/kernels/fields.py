@@ -61,6 +61,7 @@ def quantised(
     return Fields(factors, shift, unit, shared, presence, none if clusters is None else clusters)
 
 
+@lru_cache(maxsize=4)  # every refinement uses them
 def no_fields(n_labels: int) -> Fields:
     """Return fields without scales and offsets, in which all labels are present."""
     return quantised(np.zeros((1, 0, n_labels)), 4, np.zeros((1, n_labels)), np.ones((1, n_labels)))

@@ -1,6 +1,6 @@
 """The Potts model of a refiner, built from an image, scores and weights: resized scores, and coupled similar pixels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,12 +10,13 @@ from locpmap.arrays import cast, is_tensor, namespace, place_like
 from locpmap.errors import InputError, within
 from locpmap.graphs.grid import ends_of
 from locpmap.potentials import Potentials
-from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted, lattice, per_image
+from locpmap.refining.adapting import KEPT, UNCHANGED, Adaptation, Rule, adapted_to, per_image
 from locpmap.refining.guiding import guided_log_mean
 from locpmap.refining.reading import Given, read_mask
 from locpmap.refining.weights import STEPS, VOLUME_STEPS, Adjustment, Weights
 
 AS_LEARNED = Adjustment()
+LEAST_MEAN = 1e-30  # of squared colour distances, so that those of an image of one colour can be divided by it
 
 
 class Whole(NamedTuple):
@@ -70,20 +71,21 @@ def compose(
     if given.spacing is not None:  # learned weights of the steps differ little, and those of volumes do not
         steps, similar = VOLUME_STEPS, np.repeat(weights.typical.mean(), 3)
         pairwise = np.repeat(pairwise.mean(axis=0, keepdims=True), 3, axis=0)
-    squares = (None,) * len(steps) if whole is None else whole.squares
-    rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
-    alike = [  # before the unaries, which take longer: these read means from the device
-        _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean)
-        for step, (row, adds), typical, mean in zip(steps, rows, similar, squares, strict=True)
-    ]
     adaptation = whole.adaptation if whole is not None else KEPT if rule.threshold else UNCHANGED
     if given.image is not None and guided > 0:
         variance = None if whole is None else whole.variance
         surroundings = guided_log_mean(unary, given.image, hidden, variance, given.spacing)
         if rule.threshold and whole is None:
-            adaptation = adapted(points(unary, surroundings, hidden), own, guided, rule)
+            adaptation = adapted_to(unary, surroundings, hidden, own, guided, rule)
         unary = _joined(unary, surroundings, own, guided, adaptation)
-    edges = [_edges(one, *row, adaptation.strength) for one, row in zip(alike, rows, strict=True)]
+    squares = (None,) * len(steps) if whole is None else whole.squares
+    rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
+    edges = [  # after the unaries, which take longer on a GPU
+        _edges(
+            _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean), row, adds, adaptation.strength
+        )
+        for step, (row, adds), typical, mean in zip(steps, rows, similar, squares, strict=True)
+    ]
     if temperature != 1:
         unary = unary * np.float32(1 / temperature)
     if not given.batched:
@@ -101,15 +103,6 @@ def factors(weights: Weights, adjustment: Adjustment, stride: float) -> tuple[fl
     """Return the factors of the scaled scores and of the guided log mean, after the adjustment."""
     _, own, guided, _ = weights.at(stride)
     return max(0.0, 1 + adjustment.strength * (own - 1)), adjustment.strength * guided
-
-
-def points(scores: Any, guided: Any, hidden: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield scores and guided log means (P, K) on the lattice of every image, without masked pixels."""
-    n, *shape, n_labels = scores.shape
-    places = place_like(scores, lattice(*shape))
-    for k in range(n):
-        chosen = places if hidden is None else places[~hidden[k].reshape(-1)[places]]
-        yield scores[k].reshape(-1, n_labels)[chosen], guided[k].reshape(-1, n_labels)[chosen]
 
 
 def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptation: Adaptation) -> Any:
@@ -207,12 +200,16 @@ def similarity(image: Any, step: tuple[int, ...], mean: float | None = None, mas
         return squares
     counted = None if masked is None else ~(masked[first] | masked[second])
     for n, one in enumerate(squares):  # image by image, so that rounding does not depend on the batch
-        typical = _mean(one if counted is None else one[counted[n]]) if mean is None else mean
-        if typical > 0:
+        typical: Any = _mean(one if counted is None else one[counted[n]]) if mean is None else mean
+        if is_tensor(typical):  # not read, so that the host does not wait for the device
+            one /= -2 * typical.clip(LEAST_MEAN)
+        elif typical > 0:
             one *= np.float32(-0.5 / typical)
     return xp.exp(squares, out=squares)
 
 
-def _mean(squares: Any) -> float:
-    """Return the mean, 0 for an empty array."""
-    return float(squares.mean()) if 0 not in squares.shape else 0.0
+def _mean(squares: Any) -> Any:
+    """Return the mean, 0 for an empty array; that of a tensor stays on its device."""
+    if 0 in squares.shape:
+        return 0.0
+    return squares.mean() if is_tensor(squares) else float(squares.mean())

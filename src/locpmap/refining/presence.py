@@ -22,9 +22,8 @@ def presence_of(fractions: Array, half: float, steepness: float) -> Array:
     [1.0, 0.99, 0.5]
     """
     odds = (np.maximum(fractions, 1e-12) / half) ** steepness
-    found = np.maximum(odds / (1 + odds), LEAST)
-    np.put_along_axis(found, fractions.argmax(axis=-1)[..., None], 1.0, axis=-1)
-    return np.where(np.isnan(fractions), 1.0, found)
+    largest = np.arange(fractions.shape[-1]) == fractions.argmax(axis=-1)[..., None]
+    return np.where(largest | np.isnan(fractions), 1.0, np.maximum(odds / (1 + odds), LEAST))
 
 
 def predicted_fractions(potentials: Potentials, marginals: Any) -> Array:

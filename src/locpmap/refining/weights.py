@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,9 @@ VOLUME_STEPS = ((0, 0, 1), (0, 1, 0), (1, 0, 0))
 FEATURES = ("constant", "similarity")
 LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
 CELL, N_SCALES = 4, 5  # of the error fields: cells of 4, 8, 16, 32 and 64 pixels
+
+
+by_stride = lru_cache(maxsize=8)  # the images of a pipeline share a stride, and interpolation takes as long as launches
 
 
 @dataclass(frozen=True)
@@ -109,6 +113,7 @@ class Weights:
         if (self.strides < 1).any() or (np.diff(self.strides) <= 0).any():
             raise InputError(f"strides is {self.strides.tolist()}, expected increasing numbers of at least 1")
 
+    @by_stride
     def at(self, stride: float) -> tuple[float, float, float, Array]:
         """Return scale, own, guided and pairwise (2, 2) at a stride.
 
@@ -140,12 +145,14 @@ class Weights:
         found += offsets
         return found
 
+    @by_stride
     def errors_at(self, stride: float) -> Errors:
         """Return the parameters of samples at a stride, interpolated like those of `at`."""
         columns = np.column_stack([self.sizes, self.shared, self.noise, self.presence, self.votes])
         values = self._interpolated(columns, stride).tolist()
         return Errors(tuple(values[:N_SCALES]), *values[N_SCALES:])
 
+    @by_stride
     def rule_at(self, stride: float) -> Rule:
         """Return the rule of adaptation at a stride, interpolated like the weights of `at`."""
         return Rule(*self._interpolated(self.adaptation, stride).tolist())

@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Array
+from locpmap.kernels.triton.cache import cached
 
 PIXELS, LABELS = 2, 32  # per program, with all steps at once, so that their loads overlap
 
@@ -13,7 +14,8 @@ PIXELS, LABELS = 2, 32  # per program, with all steps at once, so that their loa
 def guided_mean(values: Array, image: Array, counted: Array, steps: Array, sharpness: float, out: Array) -> None:
     """Fill ``out`` (H, W, K) with the means of ``values`` (H, W, K); ``steps`` is an array of the host."""
     height, width, n_labels = values.shape
-    moves = torch.from_numpy(steps.astype(np.int32)).to(values.device, non_blocking=True)
+    device = values.device
+    moves = cached((steps,), device, lambda: torch.from_numpy(steps.astype(np.int32)).to(device, non_blocking=True))
     arrays = (values, image.contiguous(), counted.view(torch.uint8), moves, out)
     sizes = (len(steps), len(image), n_labels, PIXELS, triton.next_power_of_2(len(steps)), LABELS)
     grid = (triton.cdiv(height * width, PIXELS), triton.cdiv(n_labels, LABELS))
