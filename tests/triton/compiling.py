@@ -25,10 +25,11 @@ from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.message_plan import Domain
-from locpmap.kernels.model import UNVISITED, VOTES, GridWindow
+from locpmap.kernels.model import UNVISITED, VOTES, GridWindow, VolumeWindow
 from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Chain, Climb, Span
 from locpmap.kernels.trees import spanning_forests
+from locpmap.kernels.triton.adaptation import adaptation
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.kernels.triton.climb.climb_fields import climb_fields
@@ -37,7 +38,7 @@ from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.climb.gibbs import gibbs
 from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
-from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.climb.potts_grid import Draw, grid_field, volume_field
 from locpmap.kernels.triton.count import conditionals, grid_conditionals, score_terms, votes
 from locpmap.kernels.triton.guided_mean import guided_mean
 from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
@@ -64,7 +65,7 @@ def main() -> int:
     CompiledKernel.launch_metadata = lambda kernel, *given: None
     CompiledKernel.run = property(lambda kernel: lambda *given: None)
     failed = 0
-    for kernel, given in (*decoding(), *common(), *fields(), *learning()):
+    for kernel, given in (*decoding(), *common(), *fields(), *volumes(), *learning()):
         try:
             kernel(*given)
         except Exception as error:
@@ -106,7 +107,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield decode_messages, (model, model.order, messages, given.short())
     yield forest_log_partitions, (model, messages, place(rho), parents)
     yield gibbs, (model, chain, 2, True)
-    yield grid_conditionals, (model.unary, right, down, labels, zeros, 0, 4)
+    yield grid_conditionals, (model.unary, grid_field(right, down, window), labels, zeros.long(), 0, 4)
     yield log_beliefs, (model, messages, None)
     yield mean_field, (model, beliefs, marks, 1e-3)
     yield mean_field_bound, (model, beliefs)
@@ -133,7 +134,7 @@ def common() -> Iterator[tuple[Any, Any]]:
 
 
 def fields() -> Iterator[tuple[Any, Any]]:
-    """Call the climb with error fields, with and without noise, the addition of fields, and the guided mean."""
+    """Call the climb with error fields, with and without noise, their addition, and the kernels of refining."""
     right, down, window, draw = (
         torch.ones(1, 5, 2),
         torch.ones(1, 4, 3),
@@ -151,10 +152,30 @@ def fields() -> Iterator[tuple[Any, Any]]:
         terms, weights = terms_of(*placed), (right.to(dtype), down.to(dtype))
         for temperature in (0.0, 1.0):
             climb = Climb(Perturbation(PLAIN, temperature, 1, 2), RANDOM, None, 2)
-            yield climb_fields, (scores, *weights, window, terms, draw, climb, None, labels)
+            yield climb_fields, (scores, grid_field(*weights, window), terms, draw, climb, None, labels)
         pixels, image = scores.reshape(5, 3, n_labels), torch.zeros(2, 5, 3, dtype=dtype)
         yield guided_mean, (pixels, image, pixels[..., 0] > 0, np.ones((3, 2), np.int64), 1.0, pixels)
+        yield adaptation, (pixels[None], pixels[None], pixels[None, ..., 0] > 0, np.arange(4), (0.5,) * 8, 2)
         yield add_fields, (scores.reshape(1, 15, n_labels), terms, scores.reshape(1, 15, n_labels))
+
+
+def volumes() -> Iterator[tuple[Any, Any]]:
+    """Call the climb on volumes, with weights per edge and without, its conditionals and its error fields."""
+    window, draw = VolumeWindow((2, 3, 5), (0, 1, 2), (9, 9), ((0, 0, 1), (0, 1, 0), (1, 0, 0))), Draw(1, 2, 0, 0)
+    labels, ones = torch.zeros(1, 2, 30, dtype=torch.uint8), np.ones((1, 4))
+    for n_labels, n_scales, n_edges in ((2, 1, (24, 20, 15)), (4, 2, (1, 1, 1)), (4, 0, (1, 1, 1))):
+        errors = quantised(np.ones((1, n_scales, n_labels)), 2, ones[:, :n_labels], ones[:, :n_labels], n_axes=3)
+        moves = draw_moves(errors, (1, 2), range(1), range(2), np.float64, n_axes=3)
+        unary = torch.zeros(1, 30, n_labels)
+        field = volume_field(tuple(torch.ones(1, n) for n in n_edges), window)
+        yield terms_of, (errors, moves, window, draw, unary)
+        terms, climb = (
+            terms_of(errors, moves, window, draw, unary),
+            Climb(Perturbation(PLAIN, 1.0, 1, 2), RANDOM, None, 2),
+        )
+        yield climb_fields, (unary.transpose(1, 2), field, terms, draw, climb, None, labels)
+        yield add_fields, (unary, terms, unary)
+        yield grid_conditionals, (unary, field, labels.transpose(1, 2), unary, 0, 30)
 
 
 def learning() -> Iterator[tuple[Any, Any]]:

@@ -21,7 +21,7 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb import climb_fields as triton_climb
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
 from locpmap.kernels.triton.climb.climb_fields import climb_fields
-from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.climb.potts_grid import Draw, grid_field
 
 KEY = (12345, 2**32 - 3)
 # height, width, labels, cell, scales, row, column
@@ -134,7 +134,7 @@ def compare(
     placed = place(scores)
     terms = terms_of(fields, draw_moves(fields, KEY, images, samples, np.float64), grid, draw, placed)
     climb = Climb(Perturbation(PLAIN if temperature else NONE, temperature, *KEY), start, None, max_sweeps)
-    made = climb_fields(placed, place(right), place(down), grid, terms, draw, climb, place(given), found)
+    made = climb_fields(placed, grid_field(place(right), place(down), grid), terms, draw, climb, place(given), found)
     np.testing.assert_array_equal(found.cpu().numpy().swapaxes(1, 2), expected)
     np.testing.assert_array_equal(made.cpu().numpy(), sweeps)
 

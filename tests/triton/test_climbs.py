@@ -21,6 +21,7 @@ from locpmap.kernels.reference.votes import votes as reference_votes
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
+from locpmap.kernels.triton.climb.potts_grid import grid_field
 from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.perturb import begin, items, perturb
 from locpmap.potentials import Potentials
@@ -136,7 +137,8 @@ def test_grid_conditionals_match_the_reference(
     expected, found, begin, stop = first.copy(), place(first), 1, n_sites - 1
     reference_conditionals(pot.model, labels[:, :, :R], expected, 0, begin, stop)
     right, down = (place(weight) for weight in weights)
-    grid_conditionals(place(pot.unary), right, down, place(labels)[:, :, :R], found, begin, stop)
+    field = grid_field(right, down, GridWindow(height, width, 0, 0, width, n_sites))
+    grid_conditionals(place(pot.unary), field, place(labels)[:, :, :R], found, begin, stop)
     rounding = 2**6 if dtype is np.float64 else 2**20  # a few units in the last place of 1, in units of 2^-40
     assert np.abs(found.cpu().numpy() - expected).max() <= R * rounding
     np.testing.assert_array_equal(found.cpu().numpy()[:, [0, -1]], first[:, [0, -1]])

@@ -272,13 +272,3 @@ def test_mean_field_matches_the_reference(start: str) -> None:
 def test_large_score_differences_at_low_temperature() -> None:
     rng = np.random.default_rng(3)
     compare_backends(Potentials.grid(1e30 * rng.normal(size=(3, 4, 3)), 1.0), "locpmap", n_samples=8, temperature=1e-9)
-
-
-def test_locpmap_on_volumes_runs_on_the_cpu() -> None:
-    potentials = Potentials.volume(np.zeros((2, 3, 4, 3)), 1.0)
-    with pytest.raises(BackendError, match="method locpmap runs on the CPU"):
-        infer(potentials, "locpmap", backend="triton")
-    two = Potentials.volume(np.zeros((2, 3, 4, 2)), 1.0)
-    expected, found = (infer(two, "locpmap", seed=3, backend=backend) for backend in ("numba", "triton"))
-    assert expected.noise == found.noise
-    np.testing.assert_array_equal(found.probability, expected.probability)

@@ -138,9 +138,9 @@ class LocPMAP(TallySampler):
         return tally
 
     def runs_on_gpu(self, potentials: Potentials) -> bool:
-        lazy = potentials.n_labels > 2 and self._noise(potentials) == "lazy"
-        only_on_cpu = potentials.view.volume is not None and (lazy or self.fields is not None)
-        return self.on_gpu and not only_on_cpu
+        volume = potentials.view.volume
+        diagonal = volume is not None and len(volume.steps) > 3
+        return self.on_gpu and not (diagonal and potentials.n_labels > 2 and self._noise(potentials) == "lazy")
 
     def locality(self) -> Locality:
         check_start_of_tiles(self.start)

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from locpmap.kernels import model as constants
 from locpmap.kernels.model import Array, Model
-from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, images_apart, loads_around, support, weights
+from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, loads_around, support, weights
 from locpmap.kernels.triton.local_scores import (
     add_local_scores,
     items_of,
@@ -66,17 +66,14 @@ def conditionals(model: Model, labels: Array, sums: Array, lo: int, begin: int, 
     _conditionals[grid](model.unary, labels, labels.stride(), sums, pairs_of(model), *where, sizes)
 
 
-def grid_conditionals(
-    unary: Array, right: Array, down: Array, labels: Array, sums: Array, begin: int, stop: int
-) -> None:
-    """Add the same as `conditionals` on a 4-connected Potts grid, without edge lists; unary (n, S, L).
+def grid_conditionals(unary: Array, field: Field, labels: Array, sums: Array, begin: int, stop: int) -> None:
+    """Add the same as `conditionals` on a grid or volume with Potts weights, without edge lists; unary (n, S, L).
 
-    Potts weights are (1|n, H, W-1) to the right and (1|n, H-1, W) down.  A lane holds all labels of a site: 32 at most.
+    A lane holds all labels of a site: 32 at most.  ``sums`` are integers, or have the dtype of the unaries.  Such sums
+    are of probabilities, added in the order of the samples, so that rounding does not depend on their division.
     """
     (n_images, _, n_labels), n_samples = unary.shape, labels.shape[2]
-    height, width = right.shape[1], down.shape[2]
-    apart = labels.stride(1)
-    field = Field(right, images_apart(right), down, images_apart(down), height, width, 1, apart, 0, 0, width)
+    field = field._replace(site_apart=labels.stride(1))
     grid = (n_images * -(-(stop - begin) // SITES),)
     _grid_conditionals[grid](unary, field, labels, labels.stride(), sums, begin, stop, n_samples, n_labels, SITES)
 
@@ -127,7 +124,7 @@ def _grid_conditionals(
     unary, total = (), ()
     for k in tl.static_range(N_LABELS):
         unary += (tl.load(unary_ptr + own + k, mask=at.inside, other=0.0),)
-        total += (tl.zeros([SITES], tl.int64),)
+        total += (tl.load(sums + own + k, mask=at.inside, other=0),)
     across, along = field.site_apart, field.width * field.site_apart
     y = labels + n * strides[0] + site.to(tl.int64) * across
     r = 0
@@ -138,6 +135,7 @@ def _grid_conditionals(
         for k in tl.static_range(N_LABELS):
             scores += (unary[k] + support(k, near, weight),)
             top = tl.maximum(top, scores[k])
+        top = tl.where(top > float("-inf"), top, 0.0)  # masked sites may lose their only label
         shares = ()
         mass = tl.zeros([SITES], dtype)
         for k in tl.static_range(N_LABELS):
@@ -145,12 +143,15 @@ def _grid_conditionals(
             mass += shares[k]
         more = ()
         for k in tl.static_range(N_LABELS):
-            more += (total[k] + ((shares[k] / mass).to(tl.float64) * UNIT + 0.5).to(tl.int64),)
+            share = shares[k] / tl.maximum(mass, 1.0)
+            if sums.dtype.element_ty == tl.int64:
+                more += (total[k] + (share.to(tl.float64) * UNIT + 0.5).to(tl.int64),)
+            else:
+                more += (total[k] + share,)
         total = more
         r += 1
     for k in tl.static_range(N_LABELS):
-        place = sums + own + k
-        tl.store(place, tl.load(place, mask=at.inside, other=0) + total[k], mask=at.inside)
+        tl.store(sums + own + k, total[k], mask=at.inside)
 
 
 def score_terms(model: Model, labels: Array) -> Array:

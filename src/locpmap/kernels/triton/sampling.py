@@ -10,9 +10,10 @@ import torch
 from locpmap.arrays import frozen, of_images
 from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
-from locpmap.kernels.cpu.sampling import ROUND_BYTES, drawn_fields, round_of, takes_fields
+from locpmap.kernels.cpu.sampling import ROUND_BYTES, drawn_fields, links_of, round_of, takes_fields, takes_volume
+from locpmap.kernels.fields import no_fields
 from locpmap.kernels.model import UNIT, Array
-from locpmap.kernels.perturbation import NONE, PERTURBED, Perturbation
+from locpmap.kernels.perturbation import NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.reference.add_fields import clustered
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
@@ -21,13 +22,14 @@ from locpmap.kernels.triton.climb.climb_fields import climb_fields
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
-from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.climb.potts_grid import Draw, Field, grid_field, volume_field
 from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
 
 MAX_ITEMS = 2**31 - 2**16  # limit of sites times samples of an image for 32-bit indices; 64-bit ones are slower
 MAX_GRID_LABELS = 32  # limit of `grid_conditionals`, where a lane holds all labels of a site
+SAMPLE_BYTES = 6  # per site of a sample of `climb_fields`, in addition to one score
 MARKED = 8  # `climb_potts` stores labels in words of this many samples, with a mark in the top bit of each
 
 
@@ -45,7 +47,7 @@ class DeviceDrawn:
 
 @dataclass
 class DeviceTotals:
-    """Totals (N, S, L): votes, or probabilities in units of 1 / UNIT."""
+    """Totals (N, S, L): votes, or probabilities, which integers hold in units of 1 / UNIT."""
 
     conditional: bool
     counts: Array
@@ -58,6 +60,8 @@ class Sampling:
         """Climb with the fastest kernel that supports the model."""
         if climb.fields is not None:
             return self._with_fields(model, climb, span)
+        if _on_volume(model, climb):
+            return self._fields(model, replace(climb, fields=no_fields(model.unary.shape[2])), span)
         on_grid = model.potts and model.grid is not None
         if climb.blocks is not None and on_grid and _is_lines(climb.blocks.named, model):
             return self._lines(model, climb, span)
@@ -96,12 +100,11 @@ class Sampling:
     def add_fields(self, model: ModelView, climb: Climb, span: Span) -> Array:
         """Add the error fields of one sample to the unaries of a span; those of graphs are computed on the host."""
         lo, hi, sample, _ = span
-        if model.volume is not None:
-            raise BackendError("backend='triton' has no error fields on volumes: use backend='numba' with device='cpu'")
-        mine, moves = drawn_fields(climb, Span(lo, hi, sample, 1), np.float64)
+        window = model.volume or model.window
+        mine, moves = drawn_fields(climb, Span(lo, hi, sample, 1), np.float64, 2 if model.volume is None else 3)
         unary, out = of_images(model.unary, lo, hi), torch.empty_like(model.unary)
         key, image = climb.perturbation[2:], climb.first_image + lo
-        if model.window is None:
+        if window is None:
             values = torch.from_numpy(moves.offsets).to(unary)
             if mine.clusters.size:
                 factors = np.broadcast_to(mine.factors, (hi - lo, *mine.factors.shape[1:]))
@@ -109,13 +112,13 @@ class Sampling:
                 values = values + torch.from_numpy(np.stack(each)).to(unary.device)
             out[lo:hi] = unary + values
         else:
-            terms = terms_of(mine, moves, model.window, Draw(*key, image, sample), unary)
+            terms = terms_of(mine, moves, window, Draw(*key, image, sample), unary)
             add_fields(unary, terms, out[lo:hi])
         return out
 
     def _with_fields(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        """Climb with error fields: all samples together on attractive grids, else one by one."""
-        if takes_fields(model, climb):
+        """Climb with error fields: all samples together on attractive grids and volumes, else one by one."""
+        if takes_fields(model, climb) or _on_volume(model, climb):
             return self._fields(model, climb, span)
         lo, hi, first, count = span
         plain = replace(climb, fields=None, lazy=False)
@@ -125,17 +128,18 @@ class Sampling:
         return DeviceDrawn(span, labels, [array for one in drawn for array in one.sweeps])
 
     def _fields(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        """Climb by single sites with error fields, on a 4-connected grid with Potts weights >= 0."""
+        """Climb by single sites with error fields, with Potts weights >= 0 on a grid or volume."""
         lo, hi, first, count = span
-        assert model.grid is not None
-        unary, right, down = _of_grid(model, lo, hi)
+        unary, window = of_images(model.unary, lo, hi), model.volume or model.grid
+        assert window is not None
         labels = torch.empty((hi - lo, count, unary.shape[1]), dtype=torch.uint8, device=unary.device)
         draw = Draw(*climb.perturbation[2:], climb.first_image + lo, first)
-        mine, moves = drawn_fields(climb, span, np.float64)
-        terms = terms_of(mine, moves, model.grid, draw, unary)
+        mine, moves = drawn_fields(climb, span, np.float64, 2 if model.volume is None else 3)
+        terms = terms_of(mine, moves, window, draw, unary)
         given = climb.given if climb.given is None else of_images(climb.given, lo, hi).to(torch.uint8)
-        scores = of_images(_by_label(model), lo, hi)
-        sweeps = climb_fields(scores, right, down, model.grid, terms, draw, climb, given, labels)
+        # A copy by label is faster to read, but takes the memory of several samples of a volume.
+        scores = unary.transpose(1, 2) if model.volume is not None else of_images(_by_label(model), lo, hi)
+        sweeps = climb_fields(scores, _field_of(model, lo, hi), terms, draw, climb, given, labels)
         return DeviceDrawn(span, labels.transpose(1, 2), [sweeps])
 
     def draw_by(self, work: Work, span: Span) -> DeviceDrawn:
@@ -145,12 +149,20 @@ class Sampling:
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
         """Return totals of 0."""
         conditional, unary = kind == "conditional", model.unary
-        dtype = torch.int64 if conditional else torch.int32
+        # Sums of a volume are in the precision of the unaries: integers would take twice the memory of the unaries.
+        real = model.volume is not None and _without_lists(model)
+        dtype = torch.int32 if not conditional else unary.dtype if real else torch.int64
         return DeviceTotals(conditional, torch.zeros(tuple(unary.shape), dtype=dtype, device=unary.device))
 
     def round_size(self, model: ModelView, totals: DeviceTotals, most: int) -> tuple[int, int]:
         """Return the samples and images of a round, limited by the memory for perturbed scores and their inputs."""
         _, n_sites, n_labels = model.unary.shape
+        if takes_volume(model) and _has_faces(model):
+            held, scores = totals.counts.nbytes, model.unary.nbytes
+            each = n_sites * (SAMPLE_BYTES + model.unary.itemsize)
+            room = min(ROUND_BYTES + max(0, 2 * scores - held), gpu_room(model.unary.device)) // each
+            count = max(1, min(most, room, MAX_ITEMS // n_sites))
+            return count, max(1, room // count)
         room = gpu_room(model.unary.device) // (n_sites * (n_labels + 2) * model.unary.itemsize)
         return round_of(most, min(room, MAX_ITEMS // n_sites), room, 0)
 
@@ -160,14 +172,16 @@ class Sampling:
         mine = of_images(totals.counts, lo, hi)
         if not totals.conditional:
             votes(drawn.array, mine, begin, stop)
-        elif model.potts and model.grid is not None and model.unary.shape[2] <= MAX_GRID_LABELS:
-            grid_conditionals(*_of_grid(model, lo, hi), drawn.array, mine, begin, stop)
+        elif _without_lists(model):
+            grid_conditionals(of_images(model.unary, lo, hi), _field_of(model, lo, hi), drawn.array, mine, begin, stop)
         else:
             conditionals(model.flat, drawn.array, mine, lo, begin, stop)
 
     def read_totals(self, model: ModelView, totals: DeviceTotals, n_samples: int) -> tuple[Array, Array]:
         unary = model.unary
-        if totals.conditional:
+        if totals.counts.dtype == unary.dtype:
+            probability = totals.counts.div_(n_samples)
+        elif totals.conditional:
             probability = (totals.counts.to(torch.float64) / (UNIT * n_samples)).to(unary.dtype)
         else:  # torch converts and divides integers in one pass in single precision
             counts = totals.counts if unary.dtype == torch.float32 else totals.counts.to(unary.dtype)
@@ -194,6 +208,31 @@ def _by_label(model: ModelView) -> Array:
 def _is_lines(blocks: Any, model: ModelView) -> bool:
     """Return whether blocks are whole rows or columns that `climb_lines` supports."""
     return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
+
+
+def _on_volume(model: ModelView, climb: Climb) -> bool:
+    """Return whether `climb_fields` applies to a volume: Potts weights >= 0, 6 neighbours, lazy noise or none."""
+    if climb.blocks is not None or not takes_volume(model) or not _has_faces(model):
+        return False
+    return climb.lazy or (climb.perturbation.scheme == NONE and climb.start != RANDOM)
+
+
+def _has_faces(model: ModelView) -> bool:
+    """Return whether the model is a volume with 6 neighbours."""
+    return model.volume is not None and len(model.volume.steps) == 3
+
+
+def _without_lists(model: ModelView) -> bool:
+    """Return whether `grid_conditionals` applies."""
+    return model.potts and model.unary.shape[2] <= MAX_GRID_LABELS and (model.grid is not None or _has_faces(model))
+
+
+def _field_of(model: ModelView, lo: int, hi: int) -> Field:
+    """Return the grid or volume with the weights of images lo..hi."""
+    if model.volume is not None:
+        return volume_field(links_of(model, lo, hi).weights, model.volume)
+    assert model.grid is not None
+    return grid_field(*_of_grid(model, lo, hi)[1:], model.grid)
 
 
 def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, Array, Array]:

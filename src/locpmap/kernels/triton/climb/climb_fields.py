@@ -1,4 +1,6 @@
-"""LocPMAP's climb with error fields, on a 4-connected grid with Potts weights >= 0, single sites, up to 255 labels.
+"""LocPMAP's climb with error fields, by single sites with Potts weights >= 0 and up to 255 labels.
+
+The sites are a grid with 4 neighbours, or a volume with 6.
 
 Every sample has its own scores, which are never stored.  A first launch draws the first labels (smallest clock, see
 `reference.noise`) and the starting labels.  A second one performs all sweeps: its programs synchronise after each
@@ -16,11 +18,11 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels import perturbation
-from locpmap.kernels.model import Array, GridWindow
+from locpmap.kernels.model import Array
 from locpmap.kernels.spec import Climb
 from locpmap.kernels.triton.climb.add_fields import Terms, corners_of
 from locpmap.kernels.triton.climb.field_contest import around, contest, rivals_of, score_of
-from locpmap.kernels.triton.climb.potts_grid import Draw, Field, images_apart, lanes, lanes_at
+from locpmap.kernels.triton.climb.potts_grid import Draw, Field, lanes, lanes_at, number_of, plane_of
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
@@ -52,29 +54,20 @@ class State(NamedTuple):
     labels: Any  # uint8
     marks: Any  # uint8: 1 where a neighbour changed since the last visit; valid after the first visit
     first: Any  # uint8 first labels
-    peak: Any  # largest score
-    log_total: Any  # log of the sum of exp((score - peak) / temperature)
+    normaliser: Any  # temperature times the log of the sum of exp(score / temperature)
     contested: Any  # (programs, scans of a program · SCAN) int32 lists of lanes, numbered through the program's scans
+    label_apart: int  # strides of the scores
+    site_apart: int
 
 
 def climb_fields(
-    scores: Array,
-    right: Array,
-    down: Array,
-    grid: GridWindow,
-    terms: Terms,
-    draw: Draw,
-    climb: Climb,
-    given: Array | None,
-    labels: Array,
+    scores: Array, field: Field, terms: Terms, draw: Draw, climb: Climb, given: Array | None, labels: Array
 ) -> Array:
     """Fill ``labels`` (n, R, S) uint8; return the last sweep that changed any, (n, R).
 
     Args:
-        scores: Unaries by label, (n, L, S).
-        right: Weights of horizontal edges, (1|n, H, W-1).
-        down: Weights of vertical edges, (1|n, H-1, W).
-        grid: The grid and its place in the whole one.
+        scores: Unaries (n, L, S), stored by label or by site.
+        field: The grid or volume.
         terms: Fields of these images and samples.
         draw: Key and first counters of the noise.
         climb: Options.
@@ -83,21 +76,19 @@ def climb_fields(
     """
     (n_images, n_samples, n_sites), n_labels, device = labels.shape, scores.shape[1], scores.device
     marks, first = (torch.empty_like(labels) for _ in range(2))
-    peak, log_total = (torch.empty(labels.shape, dtype=scores.dtype, device=device) for _ in range(2))
+    normaliser = torch.empty(labels.shape, dtype=scores.dtype, device=device)
     notes = torch.zeros(NOTES.value + n_images * n_samples, dtype=torch.int32, device=device)
-    corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
-    sides = (right, images_apart(right), down, images_apart(down), grid.height, grid.width)
-    field = Field(*sides, 1, 1, *corner)
     temperature = climb.perturbation.amount
     room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
-    pairs, n_lanes = n_images * n_samples, grid.height * ((grid.width + 1) // 2)
+    pairs, n_lanes = n_images * n_samples, field.height * ((field.width + 1) // 2)
     resident = resident_programs(device, REGISTERS)
     scan = SCAN if pairs * n_lanes >= SCAN * resident else VISIT  # with few sites, divide them among all programs
     sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room, FIRST, scan, VISIT)
     n_scans = pairs * triton.cdiv(n_lanes, scan)
     programs = (min(n_scans, resident),)
     contested = torch.empty((*programs, triton.cdiv(n_scans, *programs) * scan), dtype=torch.int32, device=device)
-    arrays = (scores, terms, draw, field, State(labels, marks, first, peak, log_total, contested))
+    state = State(labels, marks, first, normaliser, contested, *scores.stride()[1:])
+    arrays = (scores, terms, draw, field, state)
     start = labels if given is None else given
     _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes, num_warps=1)
     _sweep[programs](*arrays, notes, n_scans, temperature, climb.max_sweeps, sizes, **at_once(REGISTERS))
@@ -120,8 +111,8 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
     column = site - row * field.width
     corners = corners_of(terms, pair, row, column)
     key = (draw.k0, draw.k1, draw.first_image + n)
-    number = field.first_site + row.to(tl.int64) * field.full_width + column  # in the whole grid
-    unary = scores_ptr + n * N_LABELS * n_sites + site
+    number = number_of(field, row, column)
+    unary, apart = scores_ptr + n * N_LABELS * n_sites + site.to(tl.int64) * state.site_apart, state.label_apart
     offsets = terms.offsets + pair * N_LABELS
     scale = tl.cast(temperature, dtype)
     if SIZES.noisy:
@@ -132,7 +123,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
     allowed = tl.zeros([LANES], tl.int32)
     for k in range(N_LABELS):
         if tl.load(offsets + k) > float("-inf"):
-            score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
+            score = score_of(unary, terms, pair, k, corners, apart, SIZES)
             better = score > peak
             if SIZES.noisy and N_LABELS > 2:
                 high = tl.maximum(peak, score)
@@ -142,14 +133,14 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
             best = tl.where(better, k, best)
             peak = tl.maximum(peak, score)
             allowed += (score > float("-inf")).to(tl.int32)
+    peak = tl.where(allowed > 0, peak, 0.0)  # masked sites may lose their only label
     first = best
     if SIZES.noisy and N_LABELS == 2:
-        lead = score_of(unary, terms, pair, 1, corners, n_sites, SIZES)
-        lead -= score_of(unary, terms, pair, 0, corners, n_sites, SIZES)
+        lead = score_of(unary, terms, pair, 1, corners, apart, SIZES)
+        lead -= score_of(unary, terms, pair, 0, corners, apart, SIZES)
         first = (lead > scale * logistic(key[0], key[1], key[2], sample, number, dtype)).to(tl.int32)
     elif SIZES.noisy:
-        tl.store(state.peak + pair * n_sites + site, peak)
-        tl.store(state.log_total + pair * n_sites + site, fast_log(total))
+        tl.store(state.normaliser + pair * n_sites + site, peak + scale * fast_log(tl.maximum(total, 1.0)))
         w0, w1, w2, w3 = words(key[0], key[1], LAZY_SITE, key[2], sample >> 2, number, 0)
         u = uniform(pick(w0, w1, w2, w3, sample & 3)).to(dtype) * total
         run = tl.full([LANES], 1.0, dtype)  # cumulative distribution times the total, the best label first
@@ -157,7 +148,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
         if tl.max(beyond.to(tl.int32)) > 0:
             for k in range(N_LABELS):
                 if tl.load(offsets + k) > float("-inf"):
-                    score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
+                    score = score_of(unary, terms, pair, k, corners, apart, SIZES)
                     power = tl.where(k == best, 0.0, fast_exp((score - peak) * inverse))
                     first = tl.where(beyond & (power > 0.0), k, first)
                     run += power
@@ -178,7 +169,7 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
                 seen = tl.zeros([LANES], tl.int32)
                 for k in range(N_LABELS):
                     if tl.load(offsets + k) > float("-inf"):
-                        free = tl.load(unary + tl.cast(k, tl.int64) * n_sites) > float("-inf")
+                        free = tl.load(unary + tl.cast(k, tl.int64) * apart) > float("-inf")
                         label = tl.where(free & (seen == nth), k, label)
                         seen += free.to(tl.int32)
     tl.store(state.first + pair * n_sites + site, first.to(tl.uint8))
@@ -271,6 +262,11 @@ def _assign(field, state, notes, pair, at, changed, label, sweep):
         marks, one = state.marks + own, tl.full(changed.shape, 1, tl.uint8)
         tl.store(marks - 1, one, mask=changed & (at.column > 0))
         tl.store(marks + 1, one, mask=changed & (at.column + 1 < field.width))
-        tl.store(marks - field.width, one, mask=changed & (at.row > 0))
-        tl.store(marks + field.width, one, mask=changed & (at.row + 1 < field.height))
+        _, row = plane_of(field, at.row)
+        tl.store(marks - field.width, one, mask=changed & (row > 0))
+        tl.store(marks + field.width, one, mask=changed & (row + 1 < field.plane))
+        if field.back is not None:
+            far, last = field.plane * field.width, field.height - field.plane
+            tl.store(marks - far, one, mask=changed & (at.row >= field.plane))
+            tl.store(marks + far, one, mask=changed & (at.row < last))
     return changes

@@ -24,12 +24,11 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.potts_grid import (
     Draw,
     Drawn,
-    Field,
     Image,
     Sizes,
     Terms,
     describe_sites,
-    images_apart,
+    grid_field,
     lanes,
 )
 from locpmap.kernels.triton.climb.potts_visits import clear_marks, first_visit, list_open, start_words, visit
@@ -85,9 +84,7 @@ def climb_potts(
     scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
     wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
-    weights = (right, images_apart(right), down, images_apart(down))
-    corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
-    field = Field(*weights, height, width, plan.n_words, apart // pack, *corner)
+    field = grid_field(right, down, grid, plan.n_words, apart // pack)
     # The number of counters is passed with the sizes: Triton compares global constants at every launch.
     bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)

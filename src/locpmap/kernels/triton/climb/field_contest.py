@@ -12,15 +12,15 @@ import triton.language as tl
 
 from locpmap.kernels.triton.climb.add_fields import corners_of, move_of
 from locpmap.kernels.triton.climb.potts_contest import byte_of, repeated
-from locpmap.kernels.triton.climb.potts_grid import lead, loads_around, support, weights
+from locpmap.kernels.triton.climb.potts_grid import lead, loads_around, number_of, support, weights
 from locpmap.kernels.triton.lazy_noise import fast_log, fine_wait, later_clock, leading_bytes, logistic
 from locpmap.kernels.triton.philox import LAZY_SITE, pick, words
 
 
 @triton.jit
-def score_of(unary, terms, pair, k, corners, n_sites, SIZES: tl.constexpr):
+def score_of(unary, terms, pair, k, corners, label_apart, SIZES: tl.constexpr):
     """Return the scores of label k without noise; ``unary`` points to those of label 0."""
-    score = tl.load(unary + tl.cast(k, tl.int64) * n_sites)
+    score = tl.load(unary + tl.cast(k, tl.int64) * label_apart)
     return score + move_of(terms, pair, k, corners, SIZES.n_labels, SIZES.scales)
 
 
@@ -29,10 +29,12 @@ def around(arrays, pair, at, inside):
     """Return the labels of sites, their first labels, and the labels of their neighbours with the edges' weights."""
     scores_ptr, terms, _, field, state = arrays
     own = pair * field.height * field.width + at.site
+    seen = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
+    near = ()
+    for side in tl.static_range(len(seen)):
+        near += (seen[side].to(tl.int32),)
     mine = tl.load(state.labels + own, mask=inside, other=0, cache_modifier=".cg").to(tl.int32)
     first = tl.load(state.first + own, mask=inside, other=0).to(tl.int32)
-    left, right, up, down = loads_around(field, state.labels + own, at, 1, field.width, ".cg")
-    near = (left.to(tl.int32), right.to(tl.int32), up.to(tl.int32), down.to(tl.int32))
     return mine, first, near, weights(field, pair // terms.n_samples, at, scores_ptr.dtype.element_ty)
 
 
@@ -41,7 +43,7 @@ def rivals_of(first, near, weight, inside):
     """Return a bit for each neighbour whose label has more support than the first label, which alone can beat it."""
     held = support(first, near, weight)
     rivals = tl.zeros_like(first)
-    for side in tl.static_range(4):
+    for side in tl.static_range(len(near)):
         rivals |= (support(near[side], near, weight) > held).to(tl.int32) << side
     return tl.where(inside, rivals & ~repeated(near), 0)
 
@@ -51,18 +53,18 @@ def contest(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
     """Return the best labels of contested sites given their neighbours, and the current ones, which win ties."""
     scores_ptr, terms, draw, field, state = arrays
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
-    n_sites, scale = field.height * field.width, tl.cast(temperature, dtype)
+    n_sites, scale, apart = field.height * field.width, tl.cast(temperature, dtype), state.label_apart
     mine, first, near, weight = around(arrays, pair, at, inside)
     rivals = rivals_of(first, near, weight, inside)
     corners = corners_of(terms, pair, at.row, at.column)
     k0, k1 = draw.k0, draw.k1
     n = pair // terms.n_samples
     image, sample = draw.first_image + n, draw.first_sample + pair % terms.n_samples
-    site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column  # in the whole grid
-    unary = scores_ptr + n * SIZES.n_labels * n_sites + at.site
+    site = number_of(field, at.row, at.column)
+    unary = scores_ptr + n * SIZES.n_labels * n_sites + at.site.to(tl.int64) * state.site_apart
     if SIZES.n_labels == 2:
-        ahead = score_of(unary, terms, pair, 1, corners, n_sites, SIZES)
-        ahead -= score_of(unary, terms, pair, 0, corners, n_sites, SIZES)
+        ahead = score_of(unary, terms, pair, 1, corners, apart, SIZES)
+        ahead -= score_of(unary, terms, pair, 0, corners, apart, SIZES)
         if SIZES.noisy:
             ahead -= scale * logistic(k0, k1, image, sample, site, dtype)
         ahead += lead(near, weight)
@@ -72,26 +74,25 @@ def contest(arrays, pair, at, inside, temperature, SIZES: tl.constexpr):
         if SIZES.noisy:
             w0, w1, w2, w3 = words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0)
             clock = fine_wait(pick(w0, w1, w2, w3, sample & 3), 0, k0, k1, image, sample, site, dtype)
-            peak = tl.load(state.peak + pair * n_sites + at.site)
-            log_total = tl.load(state.log_total + pair * n_sites + at.site)
+            normaliser = tl.load(state.normaliser + pair * n_sites + at.site)
             top = -scale * fast_log(clock)
         else:
-            top = score_of(unary, terms, pair, first, corners, n_sites, SIZES)
+            top = score_of(unary, terms, pair, first, corners, apart, SIZES)
         top += support(first, near, weight)
         result = first
         while tl.max(rivals) > 0:
             # Each lane takes its next rival; results of lanes without one are discarded.
             some = rivals > 0
-            k = tl.where(rivals & 4 > 0, near[2], near[3])
-            k = tl.where(rivals & 1 > 0, near[0], tl.where(rivals & 2 > 0, near[1], k))
-            k = tl.where(some, k, 0)
+            k = tl.where(some, near[len(near) - 1], 0)
+            for side in tl.static_range(len(near) - 2, -1, -1):
+                k = tl.where(rivals & (1 << side) > 0, near[side], k)
             rivals &= rivals - 1
-            score = score_of(unary, terms, pair, k, corners, n_sites, SIZES)
+            score = score_of(unary, terms, pair, k, corners, apart, SIZES)
             if SIZES.noisy:
                 b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, k // SIZES.room, SIZES.room)
                 byte = byte_of(b0, b1, b2, b3, k, SIZES.room)
                 wait = fine_wait(byte, k + 1, k0, k1, image, sample, site, dtype)
-                score = -scale * later_clock(clock, wait, (score - peak) / scale - log_total)
+                score = -scale * later_clock(clock, wait, (score - normaliser) / scale)
             score += support(k, near, weight)
             tie = (score == top) & ((k == mine) | ((k < result) & (result != mine)))
             wins = some & ((score > top) | tie)

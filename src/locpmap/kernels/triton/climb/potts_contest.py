@@ -83,9 +83,11 @@ def rivals(first, near, pull, leading, tick, log_p_ptr, inside):
 @triton.jit
 def repeated(near):
     """Return a bit for each neighbour whose label equals that of an earlier neighbour."""
-    up = (near[2] == near[0]) | (near[2] == near[1])
-    down = (near[3] == near[0]) | (near[3] == near[1]) | (near[3] == near[2])
-    return ((near[1] == near[0]).to(tl.int32) << 1) | (up.to(tl.int32) << 2) | (down.to(tl.int32) << 3)
+    found = tl.zeros_like(near[0])
+    for side in tl.static_range(1, len(near)):
+        for other in tl.static_range(side):
+            found |= (near[side] == near[other]).to(tl.int32) << side
+    return found
 
 
 @triton.jit

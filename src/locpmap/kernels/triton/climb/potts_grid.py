@@ -1,4 +1,6 @@
-"""Building blocks of the Potts climb: sites and samples of a tile, their neighbours, and the description of a site.
+"""Building blocks of Potts climbs: sites and samples of a tile, their neighbours, and the description of a site.
+
+The planes of a volume are read as one grid, one below the other.  Rows of its sites are numbered through all planes.
 
 The labels of several consecutive samples are packed into a word, each in its own bit field.  A lane is a site of one
 colour with a word of samples, a pair is a lane with one sample of its word.  A tile is BLOCK lanes of one colour; words
@@ -10,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 import triton
 import triton.language as tl
+
+from locpmap.kernels.model import Array, GridWindow, VolumeWindow
 
 
 class Sizes(NamedTuple):
@@ -26,19 +30,24 @@ class Sizes(NamedTuple):
 
 
 class Field(NamedTuple):
-    """The grid of one climb and its weights, in the form that kernels take."""
+    """The grid or volume of one climb and its weights, in the form that kernels take."""
 
-    right: Any  # (1|n, H, W-1)
+    right: Any  # (1|n, H, W-1), after the axis of planes on a volume
     right_apart: int  # stride between images; 0 where all share the weights
     down: Any  # (1|n, H-1, W)
     down_apart: int
-    height: int
+    height: int  # of all planes
     width: int
     n_words: int  # words of samples per site
     site_apart: int  # stride between sites, in words
-    parity: int  # parity of row + column of the grid's corner in the whole image
+    parity: int  # parity of the sum of the corner's coordinates in the whole image
     first_site: int  # number of the corner site in the whole image
     full_width: int
+    plane: int  # rows of a plane
+    full_plane: int = 0  # sites of a plane of the whole volume
+    back: Any = None  # (1|n, D-1, H, W) weights to the next plane; None on a grid
+    back_apart: int = 0
+    edge_apart: tuple[int, int, int] = (1, 1, 1)  # strides between edges; 0 where those of a step share one weight
 
 
 class Draw(NamedTuple):
@@ -97,6 +106,24 @@ def images_apart(weights: torch.Tensor) -> int:
     return int(weights.stride(0)) if weights.shape[0] > 1 else 0
 
 
+def grid_field(right: Array, down: Array, grid: GridWindow, n_words: int = 1, site_apart: int = 1) -> Field:
+    """Return a grid with weights (1|n, H, W-1) to the right and (1|n, H-1, W) down."""
+    weights = (right, images_apart(right), down, images_apart(down), grid.height, grid.width)
+    corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
+    return Field(*weights, n_words, site_apart, *corner, grid.height)
+
+
+def volume_field(weights: tuple[Array, ...], volume: VolumeWindow) -> Field:
+    """Return a volume with 6 neighbours and weights (1|n, 1|E) of the steps to the right, down and back."""
+    (depth, height, width), (z, y, x), (full_height, full_width) = volume[:3]
+    right, down, back = weights
+    sides = (right, images_apart(right), down, images_apart(down), depth * height, width)
+    corner = ((z + y + x) % 2, (z * full_height + y) * full_width + x, full_width)
+    across, along, behind = (int(one.shape[1] > 1) for one in weights)
+    whole, apart = full_height * full_width, images_apart(back)
+    return Field(*sides, 1, 1, *corner, height, whole, back, apart, (across, along, behind))
+
+
 @triton.jit
 def lanes(field, tile, colour, BLOCK: tl.constexpr):
     """Return the lanes of a tile; where the width is odd, every second row has one unused lane."""
@@ -113,7 +140,8 @@ def lanes(field, tile, colour, BLOCK: tl.constexpr):
     step += place - row * per_row
     below = ((step.to(tl.float32) + 0.5) * (1.0 / per_row)).to(tl.int32)
     row += below
-    column = 2 * (step - below * per_row) + ((row + colour + field.parity) & 1)
+    z, y = plane_of(field, row)
+    column = 2 * (step - below * per_row) + ((z + y + colour + field.parity) & 1)
     inside = (row < field.height) & (column < field.width)
     return Lanes(inside, number, row, column, row * field.width + column, word)
 
@@ -124,15 +152,32 @@ def lanes_at(field, number, inside, colour):
     per_row = (field.width + 1) // 2
     place = number // field.n_words
     row = place // per_row
-    column = 2 * (place - row * per_row) + ((row + colour + field.parity) & 1)
+    z, y = plane_of(field, row)
+    column = 2 * (place - row * per_row) + ((z + y + colour + field.parity) & 1)
     return Lanes(inside, number, row, column, row * field.width + column, number - place * field.n_words)
+
+
+@triton.jit
+def plane_of(field, row):
+    """Return the plane of a row, and its row in the plane; 0 and the row itself on a grid."""
+    if field.back is None:
+        z = row * 0
+    else:
+        z = row // field.plane
+    return z, row - z * field.plane
+
+
+@triton.jit
+def number_of(field, row, column):
+    """Return the number of a site in the whole image."""
+    z, y = plane_of(field, row)
+    return field.first_site + z.to(tl.int64) * field.full_plane + y.to(tl.int64) * field.full_width + column
 
 
 @triton.jit
 def keys_of(image, at, PACK: tl.constexpr):
     """Return the noise keys of lanes: the image, the first sample of each word, and the site."""
-    draw, field = image.draw, image.field
-    site = field.first_site + at.row.to(tl.int64) * field.full_width + at.column
+    draw, site = image.draw, number_of(image.field, at.row, at.column)
     return draw.first_image + image.n, draw.first_sample + at.word.to(tl.int64) * PACK, site
 
 
@@ -146,24 +191,41 @@ def around(field, labels_ptr, at):
 
 @triton.jit
 def loads_around(field, y, at, across, along, CACHE: tl.constexpr):
-    """Load the values to the left, right, above and below; 0 outside the grid.  CACHE ".cg" bypasses the L1 cache."""
+    """Load the values to the left, right, above and below; 0 outside the grid.  CACHE ".cg" bypasses the L1 cache.
+
+    On a volume, those in front and behind follow.
+    """
+    _, row = plane_of(field, at.row)
     left = tl.load(y - across, mask=at.inside & (at.column > 0), other=0, cache_modifier=CACHE)
     right = tl.load(y + across, mask=at.inside & (at.column + 1 < field.width), other=0, cache_modifier=CACHE)
-    up = tl.load(y - along, mask=at.inside & (at.row > 0), other=0, cache_modifier=CACHE)
-    down = tl.load(y + along, mask=at.inside & (at.row + 1 < field.height), other=0, cache_modifier=CACHE)
-    return left, right, up, down
+    up = tl.load(y - along, mask=at.inside & (row > 0), other=0, cache_modifier=CACHE)
+    down = tl.load(y + along, mask=at.inside & (row + 1 < field.plane), other=0, cache_modifier=CACHE)
+    found = (left, right, up, down)
+    if field.back is not None:
+        far, last = tl.cast(along, tl.int64) * field.plane, field.height - field.plane
+        found += (tl.load(y - far, mask=at.inside & (at.row >= field.plane), other=0, cache_modifier=CACHE),)
+        found += (tl.load(y + far, mask=at.inside & (at.row < last), other=0, cache_modifier=CACHE),)
+    return found
 
 
 @triton.jit
 def weights(field, n, at, dtype: tl.constexpr):
-    """Return the weights of the edges to the left, right, above and below; 0 where there is none."""
-    beside = field.right + n * field.right_apart + (at.site - at.row)
-    below = field.down + n * field.down_apart + at.site
-    left = tl.load(beside - 1, mask=at.inside & (at.column > 0), other=0.0)
+    """Return the weights of the edges to the neighbours, in the order of `loads_around`; 0 where there is none."""
+    z, row = plane_of(field, at.row)
+    across, along, behind = field.edge_apart[0], field.edge_apart[1], field.edge_apart[2]
+    beside = field.right + n * field.right_apart + (at.site - at.row) * across
+    below = field.down + n * field.down_apart + (at.site - z * field.width) * along
+    left = tl.load(beside - across, mask=at.inside & (at.column > 0), other=0.0)
     right = tl.load(beside, mask=at.inside & (at.column + 1 < field.width), other=0.0)
-    up = tl.load(below - field.width, mask=at.inside & (at.row > 0), other=0.0)
-    down = tl.load(below, mask=at.inside & (at.row + 1 < field.height), other=0.0)
-    return left.to(dtype), right.to(dtype), up.to(dtype), down.to(dtype)
+    up = tl.load(below - field.width * along, mask=at.inside & (row > 0), other=0.0)
+    down = tl.load(below, mask=at.inside & (row + 1 < field.plane), other=0.0)
+    found = (left.to(dtype), right.to(dtype), up.to(dtype), down.to(dtype))
+    if field.back is not None:
+        back, last = field.back + n * field.back_apart + at.site * behind, field.height - field.plane
+        before = back - field.plane * field.width * behind
+        found += (tl.load(before, mask=at.inside & (at.row >= field.plane), other=0.0).to(dtype),)
+        found += (tl.load(back, mask=at.inside & (at.row < last), other=0.0).to(dtype),)
+    return found
 
 
 @triton.jit
@@ -181,16 +243,20 @@ def field_of(word, j, BITS: tl.constexpr):
 
 @triton.jit
 def support(k, near, weight):
-    """Return the sum of the four neighbours' weights whose label is k."""
-    beside = tl.where(near[0] == k, weight[0], 0.0) + tl.where(near[1] == k, weight[1], 0.0)
-    return beside + tl.where(near[2] == k, weight[2], 0.0) + tl.where(near[3] == k, weight[3], 0.0)
+    """Return the sum of the neighbours' weights whose label is k."""
+    total = tl.where(near[0] == k, weight[0], 0.0)
+    for side in tl.static_range(1, len(near)):
+        total += tl.where(near[side] == k, weight[side], 0.0)
+    return total
 
 
 @triton.jit
 def lead(near, weight):
     """Return the neighbours' contribution to label 1 minus that to label 0, for two labels."""
-    beside = tl.where(near[0] > 0, weight[0], -weight[0]) + tl.where(near[1] > 0, weight[1], -weight[1])
-    return beside + tl.where(near[2] > 0, weight[2], -weight[2]) + tl.where(near[3] > 0, weight[3], -weight[3])
+    total = tl.where(near[0] > 0, weight[0], -weight[0])
+    for side in tl.static_range(1, len(near)):
+        total += tl.where(near[side] > 0, weight[side], -weight[side])
+    return total
 
 
 @triton.jit(noinline=True)
