@@ -100,7 +100,8 @@ class Pairwise:
         """Return the term with the scores of each step multiplied by a factor above 0."""
         if self.weights is not None:
             pairs = zip(self.weights, factors, strict=True)
-            return replace(self, weights=tuple(frozen(w * w.dtype.type(f)) for w, f in pairs))
+            scaled = (frozen(w * (f if is_tensor(w) else w.dtype.type(f))) for w, f in pairs)
+            return replace(self, weights=tuple(scaled))
         assert self.features is not None
         xp, n_edges, n_tables = namespace(self.features), sum(direction_sizes), self.features.shape[2]
         full = xp.broadcast_to(self.features, (len(self.features), n_edges, n_tables))
