@@ -308,6 +308,10 @@ class Potentials:
 
         Returns:
             Potentials: The potentials themselves if they are already on this type of device, otherwise a copy.
+
+        Example:
+            >>> lp.Potentials.grid(np.zeros((4, 5, 3)), 1.0).to(None).unary.shape  # NumPy arrays (N, S, L)
+            (1, 20, 3)
         """
         if device == (self.unary.device.type if is_tensor(self.unary) else None):
             return self
@@ -321,6 +325,10 @@ class Potentials:
 
         Returns:
             Potentials: The selected images.  Arrays that are common to all images stay shared.
+
+        Example:
+            >>> lp.Potentials.grid(np.zeros((10, 4, 5, 3)), 1.0).part(slice(0, 2)).n_images
+            2
         """
         return self._changed(lambda array: array if len(array) == 1 else array[images])
 
@@ -344,6 +352,10 @@ class Potentials:
 
         Returns:
             float or array: The score, or scores (N,) for a batch.
+
+        Example:
+            >>> lp.Potentials.grid(np.array([[[0.0, 2.0], [1.0, 0.0]]]), 0.5).score([[1, 1]])  # 2.0 + 0.0 + 0.5
+            2.5
         """
         host, flat = self.to(None), self.flat_labels(labels)
         if host.pairwise.potts and host.view.volume is not None:
@@ -360,6 +372,10 @@ class Potentials:
 
         Returns:
             array: Scores of the shape of ``labels`` with a label axis appended, up to a constant per site.
+
+        Example:
+            >>> lp.Potentials.grid(np.array([[[0.0, 2.0], [1.0, 0.0]]]), 0.5).local_scores([[1, 1]]).tolist()
+            [[[0.0, 2.5], [1.0, 0.5]]]
         """
         return self.restore(self.unflatten(local_scores(self.to(None).model, self.flat_labels(labels))))
 

@@ -238,9 +238,9 @@ class Result:
             measure (str or array, default "iou"): "iou" or "dice" for the mean over labels, "accuracy", or costs
                 (L, L) of the true label (row) and the decided label (column).  "boundary_iou", the mean IoU of pixels
                 near boundaries, needs an image and ``keep_samples=True``.
-            over (str or Decider, default "image"): Where "iou" and "dice" are to be good.  "image": in every image, as
-                a mean over the labels that occur there.  "dataset": in all images of the batch together.  A
-                :class:`Decider`: in a data set whose statistics it holds.
+            over (str or Decider, default "image"): Set of images over which "iou" and "dice" are computed.  "image":
+                each image, with the mean over the labels that occur there.  "dataset": all images of the batch
+                together.  A :class:`Decider`: the data set whose statistics it holds.
             abstain (float, default None): Largest expected fraction of wrong labels.  The fewest sites are left out,
                 with label -1, such that the rest has at most this risk: in every image, or in the whole batch with
                 ``over="dataset"``.  It may leave out all sites.
@@ -258,15 +258,19 @@ class Result:
         Notes:
             Let J_k be the expected IoU and U_k the expected union of label k.  Deciding one more site as k gains
             ``(p_ik (1 + J_k) - J_k) / U_k`` to first order.  The decision is the argmax of the gains, repeated until
-            it is stable.  A label is decided only if that raises the expected mean: one that does not occur lowers it.
-            A label occurs in an image with the probability at its median site, weighted by probability, because
-            neighbours err together.  It occurs in a data set if it does in one image, and in a graph at one site.
-            Whether a label occurs is estimated from its probability at a typical site, as if its uncertain sites were
-            one region; with many independent regions the decision can be worse than the most probable labels.
-            These are kept unless the expected gain is at least 0.001.  If the result has samples
-            (``keep_samples=True``), they are also kept unless the decision has a better mean over the samples of an
-            image, which avoids that loss, and ``expected`` is that mean.  "boundary_iou" depends on neighbouring sites:
-            the decision is the sample, or one of three other maps, with the best mean over samples.
+            it is stable.  The most probable labels are kept unless the expected gain is at least 0.001.
+
+            A decided label that does not occur has IoU 0, so a label is decided only if that raises the expected mean.
+            The probability that a label occurs in an image is estimated as if its uncertain sites were one region: as
+            the median of its probability, weighted by that probability.  On a graph, sites are independent.  A label
+            occurs in a data set if it occurs in one of its images.
+
+            With many independent uncertain regions, a decision can be worse than the most probable labels.  Samples
+            (``keep_samples=True``) avoid this: the most probable labels are then kept unless the decision has a better
+            mean over the samples of the image.  ``expected`` is that mean.
+
+            "boundary_iou" depends on neighbouring sites.  The decision is the sample, or one of three other maps, with
+            the best mean over the samples.
 
         Example:
             >>> logits = np.array([[0.2, 0.0], [2.0, 0.0], [4.0, 0.0], [4.0, 0.0]])  # label 1 never wins

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 IMAGE = "image"
 MAX_PIXELS = 2**28  # of the samples of an image, with two bytes each
-MAX_IMAGES = 32  # of a folder, whose probabilities decide for all
+MAX_IMAGES = 32  # of a folder, used for the statistics
 
 
 def checksums_of(pair: Pair) -> list[str]:
@@ -31,16 +31,16 @@ def checksums_of(pair: Pair) -> list[str]:
 
 @dataclass(frozen=True)
 class Deciding:
-    """How labels are decided."""
+    """Options of ``--decide``, and the statistics that they need."""
 
     measure: str
     abstain: float | None
-    statistics: tuple[Pair, ...] = ()  # the inputs whose statistics count; none for those of each image
+    statistics: tuple[Pair, ...] = ()  # inputs whose statistics are used; empty to use those of each image
     decider: Decider | None = None
 
     @classmethod
     def of(cls, measure: str | None, abstain: float | None, pairs: Sequence[Pair]) -> Deciding | None:
-        """Return the options, or None without ``--decide``; for several inputs, 32 at equal distances count."""
+        """Return the options, or None without ``--decide``; for several inputs, use the statistics of at most 32."""
         if measure is None:
             if abstain is not None:
                 raise InputError("--abstain is given without --decide, expected both, such as --decide accuracy")
@@ -64,7 +64,7 @@ class Deciding:
         return min(n_samples, max(1, MAX_PIXELS // max(1, n_pixels)))
 
     def settings(self) -> dict[str, Any]:
-        """Return what determines the decision, for the record of a run."""
+        """Return the settings that determine the decision, for the record of a run."""
         over = IMAGE
         if self.statistics:
             sums = "".join(checksum for pair in self.statistics for checksum in checksums_of(pair))
@@ -89,7 +89,7 @@ class Deciding:
         return result.decide(self.measure, over=self.decider or IMAGE, abstain=self.abstain)
 
     def record(self, decision: Decision) -> dict[str, Any]:
-        """Return the rule and what is expected of the decision, for the record of an input."""
+        """Return the rule, the expected value and the risk of a decision, for the record of an input."""
         numbers = {name: float(getattr(decision, name)) for name in ("expected", "risk", "kept")}
         if self.decider is None:
             return {"measure": self.measure, "over": IMAGE, **numbers}
@@ -104,7 +104,7 @@ def count_of(record: dict[str, Any]) -> int:
 
 
 def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
-    """Return what is expected of decided inputs: the mean value, and the fraction of all pixels that have a label."""
+    """Return a sentence with the mean expected value of decided inputs, and the fraction of sites with a label."""
     decisions, pixels = [record["decision"] for record in records], [count_of(record) for record in records]
     expected = np.mean([one["expected"] for one in decisions])
     kept = np.dot([one["kept"] for one in decisions], pixels) / max(1, sum(pixels))

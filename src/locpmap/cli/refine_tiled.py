@@ -34,7 +34,7 @@ class Tiled:
 
     @property
     def arrays(self) -> tuple[str, ...]:
-        """Arrays to write: those that are kept, and those that a decision reads."""
+        """Names of the arrays to write: those of ``--keep``, and those that a decision reads."""
         return (*self.keep, *(("labels", "probability") if self.decide else ()))
 
 

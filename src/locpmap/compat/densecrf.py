@@ -158,7 +158,7 @@ class DenseCRF:
         return self._scores
 
     def _rows(self, name: str, values: Any, rest: float) -> Array:
-        """Return values (nlabels, n_pixels) as float32 rows of pixels, filled up with ``rest``."""
+        """Return values (nlabels, n_pixels) as float32 rows of pixels, padded with ``rest``."""
         given, expected = to_numpy(values, name), (self._n_labels, self._n_pixels)
         if given.shape != expected:
             raise InputError(f"{name} has shape {given.shape}, expected {expected}: labels first, then pixels")

@@ -33,9 +33,9 @@ class Calibration:
 
     Notes:
         Errors of neighbouring pixels are similar. With error fields (:class:`locpmap.ErrorFields`), samples differ in
-        whole regions, and intervals of areas are realistic. Learned are the sizes of the fields in cells of 4 to 64
-        pixels, as far as the images are that large, their shared offset, and the temperature. All weights stay as they
-        were fitted, and the scale is 1. The loss consists of proper scores of 8 samples of up to 100 images: CRPS of
+        whole regions, and intervals of areas are realistic. The sizes of the fields in cells of 4 to 64 pixels (at most
+        the size of the images), their shared offset, and the temperature are learned. All weights stay as they were
+        fitted, and the scale is 1. The loss consists of proper scores of 8 samples of up to 100 images: CRPS of
         areas, energy score, and likelihood of the probabilities, as log ratios to samples without fields. It is higher
         if true values lie outside the range of samples too often or too rarely. Each change has to lower the loss by a
         standard error. If the fields as a whole do not, an earlier calibration is kept.

@@ -18,16 +18,15 @@ MAX_SITES = 2**18
 class Decider:
     """Statistics of many images, for decisions with the best expected mean IoU or Dice over a data set.
 
-    Add the images on which the decision is to be good, or others like them: no true labels are needed.  The images
-    themselves are not stored.
+    Add the images to be decided, or similar ones.  True labels are not needed.  The images themselves are not stored.
 
     Args:
         measure (str, default "iou"): "iou" or "dice".
 
     Notes:
-        A decider keeps the probabilities of at most 262,144 sites.  Every site has a random number, of a seed that is
-        the number of its image, and those below a threshold are kept.  The threshold is halved when the memory is full.
-        The rule is solved when it is first needed.
+        A decider stores the probabilities of a random subset of at most 262,144 sites.  A site is stored if its random
+        number, seeded by the index of its image, is below a threshold.  The threshold is halved when the limit is
+        reached.  The rule is computed on first use.
 
     Example:
         >>> rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""`Decision`: decided labels, and what is expected of them."""
+"""`Decision`: decided labels, with their expected value and risk."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from locpmap.arrays import Array, is_tensor, namespace
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Decision:
-    """Labels decided for a measure, and what is expected of them.
+    """Labels decided for a measure, with their expected value and risk.
 
     Attributes:
         labels (array): Labels, an array or tensor of the shape of ``result.labels``.  They are -1 where the decision

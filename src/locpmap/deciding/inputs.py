@@ -1,4 +1,4 @@
-"""Checks of what a decision is made from, and the sites that count."""
+"""Validation of the inputs of a decision, and the sites that are not masked."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -85,7 +85,7 @@ def as_labels(labels: Any) -> Any:
 
 
 def no_probability(method: str) -> str:
-    """Return the sentence about a result without probabilities."""
+    """Return the error message for a result without probabilities."""
     return f"the result of {method} has labels only, expected a method with probabilities, such as 'locpmap'"
 
 
@@ -96,7 +96,7 @@ def unknown_measure(what: str, measure: str, known: Iterable[str] = MEASURES) ->
 
 
 def overlap_of(measure: Any) -> Measure:
-    """Return the function of a measure that a decider has."""
+    """Return the overlap function of a decider's measure; raise for other measures."""
     if not isinstance(measure, str):
         raise InputTypeError(f"measure is a {type(measure).__name__}, expected 'iou' or 'dice' for a decider")
     if measure in MEASURES and measure not in OVERLAPS:

@@ -1,6 +1,6 @@
 """Decisions judged by samples of whole label maps: mean overlap, and boundary IoU.
 
-Probabilities of single sites do not say which labels occur together, or whether a label occurs at all.  Samples do.
+Unlike samples, probabilities of single sites do not determine which labels occur together, or whether one occurs.
 
 The band of a label in a map is the set of its pixels with another label within d pixels (chessboard distance).  The
 boundary IoU of a label compares its bands in two maps, and its mean is over the labels with a band in either map.
@@ -57,7 +57,7 @@ def band_width(height: int, width: int) -> int:
 def bands(labels: Any, n_labels: int, distance: int) -> Any:
     """Return a map (H, W) of the label where a pixel is in a band, and ``n_labels`` elsewhere.
 
-    Masked pixels (-1) are in no band and count as no other label, and so does what lies outside of the image.
+    Masked pixels (-1) and positions outside the image are in no band, and do not count as another label.
     """
     masked = labels < 0
     xp = namespace(labels)
@@ -89,7 +89,7 @@ def boundary_iou(one: Any, other: Any, n_labels: int) -> float:
 
 
 def best_map(candidates: Sequence[Any], samples: Any, n_labels: int) -> tuple[Any, float]:
-    """Return the map with the highest mean boundary IoU over the samples (M, H, W) as truths, and that mean.
+    """Return the map with the highest mean boundary IoU over the samples (M, H, W), and that mean.
 
     Candidates are the given maps (H, W) and the samples themselves, each of which is compared with the others.
     Cost: O(M² H W).

@@ -51,7 +51,7 @@ def argmax_of(n_labels: int) -> Rule:
 def solve(measure: Measure, rows: Any, masses: Masses) -> Rule:
     """Return the rule with the best expected mean overlap over the sites, rows (S, L) of probabilities.
 
-    The rule starts from the argmax.  Each round decides by the gains of the last decision, and the best round counts.
+    The rule starts from the argmax.  Each round decides by the gains of the last decision; the best round is kept.
     Then labels are left out if that raises the expected mean: a label that is decided but does not occur lowers it.
     The result is the argmax unless the expected gain is at least 0.001.
 

@@ -46,9 +46,9 @@ def affine_argmax(probability: Any, slope: Array, offset: Array) -> Labelled:
 def label_masses(probability: Any) -> Masses:
     """Return totals, largest probability and presence of each label in an image.
 
-    The presence is not determined by the probabilities of single sites.  If neighbours err together, it is about that
-    of one region, so it is taken as the median of the label's
-    probability, weighted by the probability: the probability at a typical site of the label.
+    The presence, the probability that the label occurs, does not follow from the probabilities of single sites.  It is
+    estimated as if the uncertain sites of a label were one region, in which errors are shared: as the median of the
+    label's probability, weighted by that probability.
     """
     n_labels = probability.shape[1]
     if is_tensor(probability):

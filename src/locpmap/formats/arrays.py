@@ -17,7 +17,7 @@ HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.re
 
 
 def read_array(path: PathLike) -> Array:
-    """Read real numbers from a ``.npy`` file.  Its size is checked before memory is allocated; objects are refused."""
+    """Read real numbers from a ``.npy`` file.  Its size is checked before memory is allocated; objects are rejected."""
     shape, transposed, dtype, offset = describe(path)
     with reading(path):
         flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)

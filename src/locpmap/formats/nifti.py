@@ -65,7 +65,7 @@ def read_scan(path: PathLike) -> Nifti:
 
 
 def read_labels(path: PathLike, scan: Nifti, name: object) -> Array:
-    """Read whole numbers (X, Y, Z) of the same space as a scan, which ``name`` names in errors."""
+    """Read integer labels (X, Y, Z) in the space of a scan; errors refer to the scan as ``name``."""
     found = _read(path, np.float64)
     check_same_space(scan, found, (name, path))
     whole = found.values.ndim == 3 and (np.abs(found.values) < 2**53).all()
@@ -75,7 +75,7 @@ def read_labels(path: PathLike, scan: Nifti, name: object) -> Array:
 
 
 def read_logits(path: PathLike, scan: Nifti, name: object) -> Array:
-    """Read scores (X, Y, Z, L) of the same space as a scan, which ``name`` names in errors."""
+    """Read scores (X, Y, Z, L) in the space of a scan; errors refer to the scan as ``name``."""
     found = _read(path, np.float32)
     if found.values.ndim != 4:
         raise InputError(f"{path} has shape {found.values.shape}, expected logits (X, Y, Z, labels) of four axes")

@@ -2,7 +2,7 @@
 
 The cost of a block is a table over its *frontier* (see `DrawPlan`): one site more than the narrow side of a tile, two
 sites for a line and three for a comb.  Strips and tiles move by half their size from one family to the next, so that
-no border stays.
+borders move.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""`Guarantee`: what is known from calibration images, and what it promises for new ones."""
+"""`Guarantee`: statistics of calibration images, and the guarantees for new images that follow from them."""
 
 import re
 from dataclasses import dataclass
@@ -141,7 +141,7 @@ class Guarantee:
 
 
 def guarantee_of(given: object, model: str) -> Guarantee:
-    """Return a guarantee, or that of a refiner; raise if it has none, or is not one of the model that drew samples."""
+    """Return a guarantee, or that of a refiner; raise if there is none, or if another model drew the samples."""
     found = given if isinstance(given, Guarantee) else getattr(given, "guarantee", ...)
     if found is None:
         raise InputError(

@@ -66,9 +66,9 @@ class Calibration:
 def _factor(scores: Array, group: Array, pooled: float, level: float) -> float:
     """Return the quantile of the scores of the new image's group, or of all images if one of two groups is too small.
 
-    With the new image, the condition is the same for every choice of it among the images. A condition on its own group
-    only would join the coverage of large groups with the lower one of small groups. ``pooled``, the quantile of all
-    labels together, can only widen the interval.
+    The condition on the sizes includes the new image and is symmetric in all images, which keeps the scores
+    exchangeable. A condition on the new image's group alone would lower the coverage in small groups. ``pooled``, the
+    quantile of all labels together, can only widen the interval.
     """
     needed, n_others = images_needed(level), int((~group).sum())
     if group.sum() >= needed and (n_others == 0 or n_others > needed):

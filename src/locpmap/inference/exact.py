@@ -55,8 +55,8 @@ class Exact(Decoder):
 
         On one CPU core, a run takes about 20 ns per table entry and 0.3 ms per site.  A grid of width w needs tables
         of L^(w + 1) entries.  With two labels, a 16×16 grid (3·10^7 entries in all tables) takes about 1 second and
-        a 20×20 grid (8·10^8) about 20.  By default a width above 23 is refused.  Runs are slower if pairs of labels
-        are forbidden or the scores of one table can differ by more than 600.
+        a 20×20 grid (8·10^8) about 20.  By default the width is at most 23.  Runs are slower if pairs of labels are
+        forbidden or the scores of one table can differ by more than 600.
 
         Up to half a gigabyte of messages is cached.  If a model has more, only some are stored, and the others are
         computed again, once or twice.  A 20×20 grid needs 0.7 GB, a 23×23 grid 2 GB.

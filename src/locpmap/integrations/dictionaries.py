@@ -17,7 +17,7 @@ class Refined:
     """Dictionary transform that refines a network's logits, for :class:`monai.transforms.Compose`.
 
     Each item ``key`` of ``keys`` is replaced by its refined labels (1, H, W). The items ``{key}_probability``, (K, H,
-    W), and ``{key}_entropy``, (1, H, W), are added. Volumes have three axes of space. Like the transforms of MONAI, it
+    W), and ``{key}_entropy``, (1, H, W), are added. Volumes have three spatial axes. Like the transforms of MONAI, it
     takes one example with the channels first, so apply it to the decollated batch.
 
     Args:

@@ -20,7 +20,7 @@ class BlockPlan(NamedTuple):
 
 
 class DrawPlan(NamedTuple):
-    """Orders in which blocks are drawn exactly: B blocks in P families, of which sweep t draws number ``t mod P``.
+    """Orders in which blocks are drawn exactly: B blocks in P families; sweep t draws family ``t mod P``.
 
     A block is a sequence of operations on its *frontier*, a list of sites.  Adding a site appends it; this is possible
     once.  Summing out a site removes it, after all its neighbours in the block were added.  Each site has one of each.

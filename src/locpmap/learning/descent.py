@@ -1,4 +1,4 @@
-"""Coordinate descent on proper scores of sampled label maps, where a step has to gain a standard error.
+"""Coordinate descent on proper scores of sampled label maps; a step must lower the loss by a standard error.
 
 The loss is the mean of log ratios between scores and those of a reference, plus a penalty where true values lie outside
 the range of the samples too often or too rarely. Its jackknife over images gives the standard error.
@@ -46,7 +46,7 @@ def losses(scores: Array, beyond: Array, reference: Array, steps: Array) -> Arra
 def means_without_each(scores: Array) -> Array:
     """Return the means over n images of scores (n, T), in the first row, and those without each image: (n + 1, T).
 
-    Scores that an image does not have are NaN and do not count.
+    Scores that an image does not have are NaN and are ignored.
     """
     counted = ~np.isnan(scores)
     total, number = np.where(counted, scores, 0).sum(axis=0), counted.sum(axis=0)
@@ -75,7 +75,7 @@ def is_better(new: Array, old: Array) -> bool:
 def descend(
     loss: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None, max_moves: int = MAX_MOVES
 ) -> tuple[Array, Array]:
-    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`; return place and losses.
+    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`; return point and losses.
 
     The function returns the loss over all images, followed by the losses without each image. Each variable moves by
     up to ``max_moves`` steps. ``progress`` is called with the lowest loss at the start and after each variable.

@@ -64,7 +64,7 @@ class Truth:
     Attributes:
         map: (H, W) or (D, H, W) true labels, negative at void pixels.
         labels: (P,) true labels of the labelled pixels.
-        places: (P,) their places in the flattened map.
+        places: (P,) their indices in the flattened map.
         n_labels: Number of labels K.
         windows: For each size in `WINDOWS` that fits into the map, the window of each labelled pixel, (P,), and the
             number of windows. Pixels outside all complete windows have this number as their window.

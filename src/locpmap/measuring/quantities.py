@@ -103,7 +103,7 @@ def surface(labels: Array, n_labels: int, spacing: tuple[float, ...]) -> Array:
 
 @cache
 def crossing_areas(spacing: tuple[float, ...]) -> Array:
-    """Return the area of surface that one crossing stands for, in each of the 13 directions.
+    """Return the surface area that one crossing represents, in each of the 13 directions.
 
     The weight of a direction is the part of the sphere that is closer to it than to the others, for evenly spread
     points on the sphere.

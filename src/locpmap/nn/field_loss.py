@@ -1,6 +1,6 @@
 """The loss of a CRF with error fields: the likelihood of labels at several pixels, averaged over sampled fields.
 
-An error field is a random effect, so that the labels of near pixels depend on each other.  The loss is a composite
+An error field is a random effect, so the labels of nearby pixels depend on each other.  The loss is a composite
 likelihood of sets of four pixels, or eight voxels, at the distances 1, 2, 4 and so on.  The likelihood of a whole
 image cannot be estimated from few samples: one of them dominates the mean, and the sizes of the fields are then learned
 too small.
@@ -41,8 +41,9 @@ class FieldLoss(torch.nn.Module):  # type: ignore[misc]
         Costs M times as much as the objective.  The bias of the logarithm of a mean of M samples is corrected to first
         order; what remains favours small sizes, mostly at fine scales, and decreases with M.
 
-        Sizes and pairwise weights compete to explain that near labels are equal.  :class:`PseudolikelihoodLoss` knows
-        the true labels of the neighbours, so that learned weights explain nearly all of it.  Use it with fixed weights.
+        Sizes and pairwise weights compete to explain that near labels are equal.  :class:`PseudolikelihoodLoss`
+        conditions on the true labels of the neighbours, so learned weights explain nearly all of it.  Use it with fixed
+        weights.
 
         Fields depend on ``seed``, the buffer ``step`` and the process as in :class:`ConsistentLoss`, and on the type
         of the device.

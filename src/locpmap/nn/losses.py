@@ -69,7 +69,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         self.reduction = one_of("reduction", reduction, REDUCTIONS)
 
     def forward(self, logits: Tensor, pairwise: PairwiseForm, labels: Tensor) -> Tensor:
-        """Return the loss.
+        """Compute the loss.
 
         Args:
             logits (Tensor): Unary scores (N, K, H, W), or (N, K, D, H, W) for volumes. A score of -inf forbids a label.

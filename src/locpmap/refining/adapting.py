@@ -1,4 +1,4 @@
-"""Adaptation of a refiner to each image, without labels: how far similar pixels may change the network's answer."""
+"""Adaptation of a refiner to each image, without labels: how far similar pixels may change the prediction."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,8 +10,8 @@ from locpmap.arrays import Array, is_tensor, namespace, place_like
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.placement import has_kernels
 
-SIDES = {2: 64, 3: 16}  # of the lattice at most, by the number of axes
-N_STEPS = 2  # of Newton's method
+SIDES = {2: 64, 3: 16}  # largest side of the lattice, by the number of axes
+N_STEPS = 2  # steps of Newton's method
 LARGEST = 1.4  # bound of the logarithm of the factor
 LOWEST = -80.0  # log-probability that counts as 0
 LARGE = 1e30
@@ -19,7 +19,7 @@ TINY = 1e-6
 
 
 class Adaptation(NamedTuple):
-    """The strength of a model and the factor of its scores, of every image (N,) or of a whole raster."""
+    """Strength of a model and factor of its scores: one per image, (N,), or one for a whole raster."""
 
     strength: Any  # from 0 to 1
     factor: Any
@@ -31,14 +31,14 @@ class Adaptation(NamedTuple):
 
 
 UNCHANGED = Adaptation(1.0, 1.0)
-KEPT = Adaptation(0.0, 1.0)  # the network's own answer, by weights that found no use for similar pixels
+KEPT = Adaptation(0.0, 1.0)  # the network's own prediction, for weights that do not use similar pixels
 
 
 class Rule(NamedTuple):
-    """How weights adapt to an image.
+    """Rule by which weights adapt to an image.
 
-    ``strength = (agreement - threshold) / (1 - threshold)``, from 0 to 1. The mean confidence of the scores is raised
-    by ``strength · removed`` of the remaining doubt. A threshold of 0 stands for weights that do not adapt.
+    ``strength = (agreement - threshold) / (1 - threshold)``, clipped to 0..1. The mean confidence c of the scores
+    becomes ``c + strength · removed · (1 - c)``. A threshold of 0 means that weights do not adapt.
     """
 
     threshold: float
@@ -47,7 +47,7 @@ class Rule(NamedTuple):
 
 @lru_cache(maxsize=8)  # images of a pipeline share a size, and a GPU keeps the places as long as they exist
 def lattice(*shape: int) -> Array:
-    """Return the places, in the flattened image, of at most 64 × 64 pixels (16 × 16 × 16 voxels) at equal distances.
+    """Return flat indices of at most 64 × 64 pixels (16 × 16 × 16 voxels) of an image, evenly spaced.
 
     >>> lattice(2, 3).tolist()
     [0, 1, 2, 3, 4, 5]
@@ -73,17 +73,18 @@ def adapted_to(scores: Any, guided: Any, hidden: Any, own: float, weight: float,
 
 
 def adapted(layers: Iterable[tuple[Any, Any]], own: float, weight: float, rule: Rule) -> Adaptation:
-    """Return how far the network's predictions at similar pixels may change its own, and the factor of the result.
+    """Return, for each image, the strength of similar pixels and the factor that restores the mean confidence.
 
     The agreement compares the network's probabilities p with the mean g of its probabilities at similar pixels::
 
         agreement = (mean p · g - p̄ · p̄) / (mean p · p - p̄ · p̄),   p̄ = mean p
 
-    It is 1 if pixels of similar colour have the same prediction, and about 0 if colours say nothing about predictions,
-    or predictions are noise. If it is low, the network's own answer is kept. The mean includes the pixel itself, so the
-    agreement is too high where hardly any other pixel is similar, as in images of many noisy channels. The factor is
-    chosen such that the mean confidence of the changed scores is that of the network, raised as `Rule` says: without
-    labels, nothing is known about the confidence that would be right.
+    It is 1 if pixels of similar colour have the same prediction, and about 0 if colours do not predict the network's
+    probabilities, or these are noise. If it is low, the network's prediction is unchanged. The mean includes the pixel
+    itself, so the agreement is too high if few other pixels are similar, as in images of many noisy channels.
+
+    The factor is chosen such that the mean confidence of the changed scores is that of the network, raised by `Rule`.
+    The right confidence cannot be estimated without labels.
 
     Args:
         layers: The network's scores (P, K) at P pixels of every image, and the logarithms of the mean probabilities at

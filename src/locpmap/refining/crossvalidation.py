@@ -51,7 +51,7 @@ def cross_validated(
     Each example is scored with weights learned without its fold, which consists of whole groups. ``progress`` is called
     with the number of steps done, the number of steps, and the current loss: that of `fit_samples` while weights are
     learned, and the mean negative log-likelihood per pixel while examples are scored. With an objective, the report
-    says what deciding for it gains.
+    states the gain from deciding for it.
     """
     objective = checked_objective(objective)
     n_folds = whole_number("n_folds", n_folds, 2)

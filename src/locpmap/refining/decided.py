@@ -1,4 +1,4 @@
-"""What deciding for a measure gains, on images that were scored with weights learned without them."""
+"""Gain from deciding for a measure, on images that were scored with weights learned without them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

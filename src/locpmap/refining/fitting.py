@@ -41,7 +41,7 @@ class Setting(NamedTuple):
 def candidates(
     thresholds: Iterable[float], shares: Iterable[float] = SHARES, removed: Iterable[float] = REMOVED
 ) -> list[Setting]:
-    """Return all settings with one of the thresholds, shares and removed doubts."""
+    """Return all combinations of thresholds, shares and values of ``removed``."""
     return [Setting(share, Rule(*rule)) for share, *rule in itertools.product(shares, thresholds, removed)]
 
 
@@ -73,10 +73,10 @@ class Points(NamedTuple):
 
 
 def fit_share(points: Sequence[Points]) -> Setting:
-    """Return the most likely setting, or a share of 0 if it does not help by a standard error over groups of images.
+    """Return the most likely setting, or a share of 0 if its gain is below a standard error over groups of images.
 
-    The share and the threshold are chosen first, then the removed doubt. Images without labels on the lattice do not
-    count. If there are no others, the share is 0.
+    The share and the threshold are chosen first, then ``removed``. Images without labels on the lattice are
+    ignored. If there are no others, the share is 0.
     """
     points = [one for one in points if (one.labels != VOID).any()]
     if not points:

@@ -1,4 +1,4 @@
-"""Groups of images that are alike, such as slices of a scan: standard errors and folds are over groups."""
+"""Groups of related images, such as the slices of a scan. Standard errors and folds are computed over groups."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from locpmap.refining.scoring import Score, total
 
 
 def places_of(groups: Sequence[int]) -> list[Array]:
-    """Return the places of the members of each group, in the order of their first members.
+    """Return the indices of the members of each group, ordered by first member.
 
     >>> [places.tolist() for places in places_of([7, 3, 7])]
     [[0, 2], [1]]
@@ -19,7 +19,7 @@ def places_of(groups: Sequence[int]) -> list[Array]:
 
 
 def means_of_groups(values: Array, groups: Sequence[int]) -> Array:
-    """Return the mean of each group's values (n, ..), without NaN; NaN where a group has no others.
+    """Return the mean of each group's values (n, ..), ignoring NaN; NaN if a group has no other values.
 
     >>> means_of_groups(np.array([1.0, 5.0, 3.0]), [7, 3, 7]).tolist()
     [2.0, 5.0]
@@ -31,5 +31,5 @@ def means_of_groups(values: Array, groups: Sequence[int]) -> Array:
 
 
 def totals_of_groups(scores: Sequence[Score], groups: Sequence[int]) -> list[Score]:
-    """Return the score of each group's pixels."""
+    """Return the score of all pixels of each group."""
     return [total([scores[n] for n in places]) for places in places_of(groups)]

@@ -73,7 +73,7 @@ def calibrated(
 
 
 class Measured(NamedTuple):
-    """What a guarantee needs of one image."""
+    """Statistics of one image for a guarantee."""
 
     quantities: list[tuple[Array, Array, Array]]  # mean and standard deviation of samples, true value
     misses: Array  # of `pixel_losses`, as the next

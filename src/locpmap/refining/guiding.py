@@ -90,7 +90,7 @@ def guided_log_mean_at(scores: Array, image: Array, places: Array, spacing: Sequ
     Args:
         scores: Scores (H, W, K) or (D, H, W, K).
         image: Colours (C, H, W) or (C, D, H, W).
-        places: (n,) places of the pixels in the flattened image.
+        places: (n,) flat indices of the pixels.
         spacing: As in `guided_log_mean`.
 
     Returns:
@@ -112,7 +112,7 @@ def guided_log_mean_at(scores: Array, image: Array, places: Array, spacing: Sequ
 
 
 def _in_volume(fill: Any, scores: Any, image: Any, counted: Any, steps: Array, sharpness: float) -> Any:
-    """Return the means of a volume, whose planes become one image, with rows between them that do not count.
+    """Return the means of a volume, by stacking its planes into one image with excluded rows between them.
 
     A step to a row outside its plane ends in these rows, so kernels for images can be used.
     """
@@ -179,7 +179,7 @@ def rings() -> Any:
 
 
 def spheres(spacing: Sequence[float]) -> Any:
-    """Return the steps (28, 3) to points on spheres: 6 along the axes, or 8 along the diagonals, in turns.
+    """Return the steps (28, 3) to points on spheres: 6 along the axes and 8 along the diagonals, alternately.
 
     >>> spheres((2.0, 1.0, 1.0))[:6].tolist()
     [[0, 0, 4], [0, 4, 0], [2, 0, 0], [0, 0, -4], [0, -4, 0], [-2, 0, 0]]

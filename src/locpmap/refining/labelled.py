@@ -82,7 +82,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(value: Any, place: int) -> Axis | None:
-    """Return the coordinate of the dimension at a place, or None if it is missing or has one entry."""
+    """Return the coordinate of the dimension at an index, or None if it is missing or has one entry."""
     dim = value.dims[place]
     if dim not in value.coords or value.sizes[dim] < 2:
         return None

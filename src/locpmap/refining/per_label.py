@@ -1,4 +1,4 @@
-"""Factors and offsets of labels, for a network that predicts some labels too often or with too much confidence.
+"""Factor and offset of each label, for a network that predicts some labels too often or too confidently.
 
 Networks trained with class weights or a Dice loss are biased in this way. The correction is left out unless it helps.
 """
@@ -21,7 +21,7 @@ N_STANDARD_ERRORS = 2.0  # by which a correction has to lower the negative log-l
 
 
 class Correction(NamedTuple):
-    """Scores z, of which the best of a pixel is 0, become ``factors · z + offsets``."""
+    """Correction of scores z, whose maximum at each pixel is 0, to ``factors · z + offsets``."""
 
     factors: Array  # (K,)
     offsets: Array  # (K,), of mean 0
@@ -30,9 +30,9 @@ class Correction(NamedTuple):
 def fit_per_label(examples: Sequence[Example], scale: float, seed: int) -> Correction | None:
     """Return the correction of scaled scores that maximizes the penalized likelihood of the labels.
 
-    The penalty is chosen by cross-validation over groups of images. Return None if, on the groups left out, the
-    likelihood does not increase by two standard errors, or the mean IoU falls. Cost: about 500 evaluations of `PIXELS`
-    pixels of every image.
+    The penalty is chosen by cross-validation over groups of images. Return None if, on held-out groups, the
+    likelihood does not increase by two standard errors, or the mean IoU decreases. Cost: about 500 evaluations of
+    `PIXELS` pixels of every image.
     """
     rng = np.random.default_rng(seed)
     pixels: dict[int, list[tuple[Array, Array]]] = {}
@@ -54,7 +54,7 @@ def fit_per_label(examples: Sequence[Example], scale: float, seed: int) -> Corre
 
 
 def _some(example: Example, scale: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Return scaled scores (P, K), of which the best is 0, and labels (P,) of random labelled pixels."""
+    """Return scaled scores (P, K), whose maximum is 0, and labels (P,) of random labelled pixels."""
     some = rng.permutation(np.flatnonzero(example.labels.ravel() != VOID))[:PIXELS]
     x = example.scores.reshape(-1, example.scores.shape[-1])[some].astype(np.float64) * scale
     return x - x.max(axis=-1, keepdims=True), example.labels.ravel()[some]

@@ -1,4 +1,4 @@
-"""A refiner's model of one image, which can be refined and measured repeatedly, and its samples, also for tiles."""
+"""Model that a refiner builds of one image, to refine and measure it repeatedly, and its samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -100,9 +100,9 @@ class Prepared:
         are set by :meth:`locpmap.Refiner.adjusted`.
 
         The factor k, from 0 to 1, is computed for every image without labels, at 64 × 64 pixels or fewer. It grows with
-        the agreement of softmax(z) and exp(g), and is 0 if that is below a learned threshold: then the network's own
-        answer is kept. The factor f keeps the mean confidence of softmax(u) about at that of softmax(z), raised by a
-        learned part of ``k · (1 - confidence)``. Files of earlier versions have k = f = 1.
+        the agreement of softmax(z) and exp(g). Below a learned threshold of the agreement it is 0, and the network's
+        prediction is unchanged. The factor f keeps the mean confidence of softmax(u) close to that of softmax(z),
+        raised by a learned part of ``k · (1 - confidence)``. Files of earlier versions have k = f = 1.
 
         LocPMAP draws whole label maps (samples) of this model, with Gumbel noise and error fields
         (:class:`locpmap.ErrorFields`) of learned sizes. :meth:`measure` computes quantities of the samples;
@@ -153,7 +153,17 @@ class Prepared:
         device: str = "auto",
         progress: Callable[[int, int], None] | None = None,
     ) -> Result:
-        """Decode the model. The arguments and the result are those of :func:`locpmap.refine`."""
+        """Decode the model.
+
+        Args:
+            decoder (str or Decoder, default None): As in :func:`locpmap.refine`.
+            seed (int, default 0): As in :func:`locpmap.refine`.
+            device (str, default "auto"): As in :func:`locpmap.refine`.
+            progress (callable, default None): As in :func:`locpmap.refine`.
+
+        Returns:
+            Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
+        """
         chosen = REFINING if decoder is None else configure(decoder, {})
         return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
 
@@ -198,7 +208,17 @@ class Prepared:
     def measure(
         self, quantity: str | Callable[[Any], Any], decoder: LocPMAP | None = None, *, seed: int = 0, **options: Any
     ) -> Measurement:
-        """Measure a quantity with the learned error fields; options as in :func:`locpmap.measure`."""
+        """Measure a quantity in samples with the learned error fields.
+
+        Args:
+            quantity (str or callable): As in :func:`locpmap.measure`.
+            decoder (LocPMAP, default None): The sampler. The default draws 200 samples from a perturbed start.
+            seed (int, default 0): Seed of the random generator.
+            **options: Other options of :func:`locpmap.measure`.
+
+        Returns:
+            Measurement: Mean, standard deviation and quantiles of the quantity.
+        """
         chosen = decoder or MEASURING
         found = measure(self.potentials, quantity, self.sampler(chosen), seed=seed, **options)
         return replace(found, model=self.model_of_samples(chosen))

@@ -169,14 +169,14 @@ class Refiner:
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
             spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`, of all or of each.
-            groups (sequence, default None): One name or number per image, equal for images that are alike: slices of a
-                scan, frames of a video, images of a microscope. Folds and standard errors are then over groups, so that
-                the fit and its report hold for new groups.
+            groups (sequence, default None): One name or number per image, equal for related images: slices of a scan,
+                frames of a video, images of one microscope. Folds and standard errors are then computed over groups, so
+                that the fit and its report hold for new groups.
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
             guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
                 for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
-            objective (str, default None): With "iou" or "dice", the report also says what deciding for this measure
-                gains (:meth:`Result.decide`), per image and over the images of a fold. The weights do not depend on it.
+            objective (str, default None): With "iou" or "dice", the report also states the gain from deciding for
+                this measure (:meth:`Result.decide`), per image and per fold. The weights do not depend on it.
             progress (bool or callable, default False): True shows a progress bar with the remaining time. A callable is
                 called as ``progress(steps done, steps, loss)``. The loss is that of the samples while weights are
                 learned, then the mean negative log-likelihood.

@@ -52,8 +52,9 @@ class Report:
         maps (dict): One score of sampled label maps per image, for up to 24 images, for each of the rows "independent
             pixels" (drawn from the softmax of the scaled network) and "samples" (label maps drawn by the refiner).
         illustration (Illustration): One image with samples, for :meth:`picture`.
-        decided (Gain or None): What deciding for a measure gains, if :meth:`Refiner.fit` had an objective.
-        unit (str): What standard errors are over: "images", or "groups" if :meth:`Refiner.fit` was given some.
+        decided (Gain or None): Gain from deciding for a measure, if :meth:`Refiner.fit` had an objective.
+        unit (str): Unit over which standard errors are computed: "images", or "groups" if :meth:`Refiner.fit` was
+            called with ``groups``.
         volumes (bool): Whether the images are volumes. Then "area" is a volume, and "perimeter" a number of faces.
     """
 

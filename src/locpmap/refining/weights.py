@@ -66,12 +66,12 @@ class Weights:
         sizes: (R, 5) standard deviations of the error fields, in cells of 4, 8, 16, 32 and 64 pixels.
         noise: (R,) scales of the Gumbel noise of samples.
         votes: (R,) weights, up to 1, of the fractions of samples in the probability; the rest is that of the softmax.
-        adaptation: (R, 2) threshold, below 1, and removed doubt of `Rule`. With a threshold of 0 (files of earlier
+        adaptation: (R, 2) ``threshold``, below 1, and ``removed`` of `Rule`. With a threshold of 0 (files of earlier
             versions, fits without images), weights do not adapt to an image.
-        offsets: (R, K) numbers of any sign that are added to the scaled scores of K labels; (R, 0) for any number of
-            labels without offsets.
-        factors: (R, K) factors of the scaled scores of K labels, of which the best score of a pixel is subtracted
-            first. By default 1 for each offset.
+        offsets: (R, K) offsets added to the scaled scores of K labels, of any sign; (R, 0) for weights without
+            offsets, which accept any number of labels.
+        factors: (R, K) factors of the scaled scores of K labels. The best score of each pixel is subtracted before
+            they are applied. By default 1 for each offset.
     """
 
     strides: Any

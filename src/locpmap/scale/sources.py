@@ -259,7 +259,7 @@ def as_source(value: Any, name: str) -> Any:
 
 
 def as_mask(value: Any, size: tuple[int, ...], **sources: Any) -> Any:
-    """Return a mask source that includes missing data of TIFF files, or None; refuse a full mask in memory."""
+    """Return a mask source that includes missing data of TIFF files, or None; raise for a full mask in memory."""
     mask = None if value is None else as_source(value, "mask")
     if mask is not None:
         if mask.dtype != np.bool_:

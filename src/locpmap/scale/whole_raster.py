@@ -1,4 +1,4 @@
-"""What tiles need to know about the whole raster: colours, scores on a lattice, and areas of labels.
+"""Statistics of the whole raster that tiles need: colours, scores on a lattice, and areas of labels.
 
 Each is computed in one pass over blocks whose size does not depend on the tiles, so that all tiles are treated equally
 and sums are rounded equally for all tile sizes.

@@ -53,7 +53,7 @@ class Progress(NamedTuple):
 
 @dataclass
 class _Run:
-    """A run of a decoder, with what earlier runs and its reports tell about its duration."""
+    """A run of a decoder, with its progress and an estimate of its duration from earlier runs."""
 
     settings: Settings
     began: float

@@ -109,7 +109,7 @@ class Subject:
         return self._made(part.inputs), part.truth
 
     def _mean_iou(self, method: str, options: dict[str, Any]) -> float:
-        """Return the mean IoU on held-out images, or -1 if the decoder refuses the model."""
+        """Return the mean IoU on held-out images, or -1 if the decoder cannot decode the model."""
         potentials, truth = self._held_out
         try:
             labels = self.infer(potentials, method, seed=self.case.seed_of("tuning"), **options).labels
@@ -141,7 +141,7 @@ def _joined(parts: list[Result]) -> Decoded:
 
 
 def make_row(subject: Subject, decoder: Listed, n_images: int, progress: Progress) -> dict[str, Any]:
-    """Return the row of the table, without names, and the curves; record the error if the decoder refuses the model."""
+    """Return the row of the table, without names, and the curves; record an error of the decoder."""
     try:
         labels, probability, score, seconds, status = subject.decode(decoder, n_images, progress)
     except LocpmapError as refusal:

@@ -59,7 +59,7 @@ def run(
 
     Args:
         experiment (str): "digits", "mnist", "caltech" or "stanford".
-        folder (str or Path): Output folder, created if needed.  A folder with another experiment is refused.
+        folder (str or Path): Output folder, created if needed.  A folder of another experiment raises an error.
         seeds (sequence of int, optional): Seeds of the noise (for scenes: of the split) and of learning; 0, 1, 2 by
             default (digits: 0).
         fast (bool, default False): Whether to do a smoke run with few images, samples and sweeps.  Its numbers are

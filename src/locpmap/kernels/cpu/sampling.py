@@ -293,7 +293,7 @@ def round_of(most: int, affordable: int, room: int, marks: int) -> tuple[int, in
 
 
 def _divided(counts: Array, divisor: float, dtype: Any) -> Array:
-    """Return ``counts / divisor`` in the memory of the counts (int64), of which single precision keeps one half."""
+    """Return ``counts / divisor`` in the memory of the counts (int64); single precision uses half of it."""
     shape, size = counts.shape, counts.size
     flat = counts.reshape(-1)
     for begin in range(0, size, CHUNK):  # the quotients are computed before they overwrite counts, from the front

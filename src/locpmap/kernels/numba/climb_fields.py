@@ -4,8 +4,8 @@ Every sample has its own scores, so samples climb one by one.  In the lazy noise
 is never computed:
 
 - The *first* label of a site has the largest perturbed score.  Scores of a row are computed label by label, in loops
-  that vectorise.  In most cases the uniform of the site and the lead of the best label over the second tell that the
-  best label comes first; only in the others the distribution over labels is computed.
+  that vectorise.  In most cases the uniform of the site and the lead of the best label over the second prove that
+  the best label is the first; only otherwise is the distribution over labels computed.
 - A climb visits sites next to a change.  Only the first label and labels of neighbours can be the best.
 
 Memory: 27 bytes per site, the scores of 13 rows, and the nodes of the fields.

@@ -35,7 +35,7 @@ def site_noise(words, noise, place, width):
 
 
 def safe_gaps(n_labels, temperature):
-    """Return by leading byte of the uniform: a lead of the best label with which it comes first in any case, (256,)."""
+    """Return, for each leading byte of the uniform, the lead from which the best label is always the first, (256,)."""
     if n_labels == 2:  # their noise has another uniform, of 32 bits
         return np.full(256, temperature * 33 * math.log(2), np.float32)
     above = np.arange(1, 256) / 256
@@ -141,7 +141,7 @@ def exp(x):
 
 @inner
 def invert(weights, j, best, u):
-    """Return the label whose part of the cumulative distribution holds u, the best label's being the first."""
+    """Invert the cumulative distribution at u, with the best label first and the others in natural order."""
     cumulative, last = 1.0, np.int64(best)
     for k in range(len(weights)):
         if u <= cumulative:

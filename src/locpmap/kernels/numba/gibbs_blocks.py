@@ -1,7 +1,7 @@
 """Numba version of `reference.gibbs_blocks`.
 
-A block costs ``L^width`` per site, a few additions and multiplications for each entry of a table.  If scores are so far
-apart that entries of a table could underflow, tables hold logarithms, at about twenty times the cost.
+A block costs ``L^width`` per site, a few additions and multiplications for each entry of a table.  If entries
+of a table could underflow, tables hold logarithms, at about twenty times the cost.
 """
 
 import math
@@ -192,7 +192,7 @@ def sum_out(table, smaller, n_labels, position, linear):
 
 @inner
 def add_logarithms(entry, s, run, n_labels):
-    """Return the logarithm of a sum of exponentials of ``n_labels`` entries, ``run`` apart."""
+    """Return the logarithm of the sum of exponentials of ``n_labels`` entries with stride ``run``."""
     top = entry[s]
     for k in range(1, n_labels):
         top = max(top, entry[s + k * run])

@@ -15,7 +15,7 @@ JOINT, CHAIN, FOREST = range(3)
 
 
 class Run(NamedTuple):
-    """Blocks ``order[begin:stop]``: without common sites or edges, solved by enumeration or dynamic programming."""
+    """Range ``order[begin:stop]`` of blocks without common sites or edges, all solved by the same method."""
 
     how: int  # JOINT, CHAIN or FOREST
     begin: int

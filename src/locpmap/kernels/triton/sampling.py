@@ -147,7 +147,7 @@ class Sampling:
         raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
-        """Return totals of 0."""
+        """Return zeroed totals."""
         conditional, unary = kind == "conditional", model.unary
         # Sums of a volume are in the precision of the unaries: integers would take twice the memory of the unaries.
         real = model.volume is not None and _without_lists(model)

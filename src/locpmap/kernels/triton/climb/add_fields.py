@@ -27,7 +27,7 @@ VOLUME_ROWS = tl.constexpr(definition.VOLUME_ROWS)
 
 
 class Terms(NamedTuple):
-    """What the samples of n images add to the unaries, in the form that kernels take."""
+    """Terms that the samples of n images add to the unaries, in the form that kernels take."""
 
     nodes: Any  # (n, R, L, rows, columns) int32 sums of all scales; behind them, those of the coarser scales
     offsets: Any  # (n, R, L) in the dtype of the unaries
@@ -220,7 +220,7 @@ def corners_of(terms, pair, row, column):
 
 @triton.jit
 def move_of(terms, pair, k, corners, N_LABELS: tl.constexpr, SCALES: tl.constexpr):
-    """Return what a pair adds to the scores of label k, a scalar or block: offset and interpolated nodes."""
+    """Return the terms that a pair adds to the scores of label k, a scalar or block: offset and interpolated nodes."""
     move = tl.load(terms.offsets + pair * N_LABELS + k)
     if SCALES:
         size = terms.rows * terms.columns
