@@ -44,7 +44,7 @@ def quality(runs: dict[str, dict[str, Any]]) -> Iterable[str]:
         f"Mean IoU / negative log-likelihood per pixel on test images, means over {_seeds(runs)} seeds, from {sources}."
         " The best value of each column is in bold. An asterisk marks slow decoders that ran on the first few hundred"
         " images only; they are not compared. A dash marks values that a decoder does not compute or models that it"
-        ' refuses. "Tuned" is the best of 18 settings on held-out images; every other decoder has one setting.'
+        ' cannot decode. "Tuned" is the best of 18 settings on held-out images; every other decoder has one setting.'
     )
     for model, title in MODELS.items():
         columns = [
@@ -84,7 +84,7 @@ def speed(record: dict[str, Any]) -> Iterable[str]:
     machine = record["machine"]
     yield (
         f"Seconds / fraction of correct pixels, medians, from `{BENCHMARK}` ({record['date']}, {machine['cpu']},"
-        f" {machine['cores']} cores; `make bench` measures it again). Other libraries ran in turns with ours."
+        f" {machine['cores']} cores; `make bench` measures it again). Runs of all libraries alternated."
         " pydensecrf2 solves another model, in which all pixels are neighbours, and is more accurate on T2 to T4:"
     )
     results = record["results"]

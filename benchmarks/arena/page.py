@@ -90,7 +90,7 @@ def _first(cells: Mapping[str, Any]) -> str:
 def _values(cells: Mapping[str, Any], measure: str) -> str:
     names = _methods(cells)
     return table(
-        ("cell", *names),
+        ("combination", *names),
         ((_title(cell), *(_cell(cell["methods"][name], name, measure) for name in names)) for cell in cells.values()),
     )
 
