@@ -53,7 +53,7 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 
 class Read(NamedTuple):
-    """What methods read of an image: probabilities and samples by source, labels by method, and the truth."""
+    """Inputs of the methods for one image: probabilities and samples by source, labels by method, and true labels."""
 
     probability: dict[str, Array]
     samples: dict[str, Array]

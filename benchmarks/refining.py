@@ -1,4 +1,4 @@
-"""Time `lp.refine` beside pydensecrf2, and write docs/refining.md: `python -m benchmarks.refining COMMAND`.
+"""Time `lp.refine` and pydensecrf2, and write docs/refining.md: `python -m benchmarks.refining COMMAND`.
 
 - `speed` measures the times and records them; needs pydensecrf2.
 - `page` writes the tables of docs/refining.md from the record and the bundled weights.

@@ -103,7 +103,7 @@ def test_energy_score_prefers_the_true_distribution(rng: np.random.Generator) ->
 
 
 def test_coverage_of_exchangeable_maps_is_the_level(rng: np.random.Generator) -> None:
-    """Truth and samples have the same distribution, so 90 % intervals contain the truth in about 90 % of the images."""
+    """True maps and samples have one distribution, so 90 % intervals contain about 90 % of the true values."""
     covered = []
     for _ in range(300):
         fractions = rng.beta(2, 2, 20)

@@ -226,7 +226,7 @@ def test_random_damage_is_detected(path: Path) -> None:
 
 
 def is_refused(path: Path) -> bool:
-    """Return whether a file is refused, and check that it is otherwise read as it was written."""
+    """Return whether reading a file raises an error, and check that it is otherwise read as it was written."""
     try:
         found = read_model(path)
     except InputError:

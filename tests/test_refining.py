@@ -382,7 +382,7 @@ def test_scores_that_look_like_something_else_are_named() -> None:
         lp.refine(image, p, scores="logits")
     with pytest.warns(UserWarning, match=r"lies in \[0, 1\] and does not sum to 1"):
         lp.refine(image, rng.random((9, 12, 3)))
-    lp.refine(image, rng.random((9, 12, 3)), scores="logits")  # no warning: the caller says so
+    lp.refine(image, rng.random((9, 12, 3)), scores="logits")  # no warning: the caller states it
     with pytest.raises(InputError, match="whole numbers like a label map"):
         lp.refine(image, rng.integers(0, 3, (9, 12)))
 

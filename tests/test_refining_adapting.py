@@ -1,4 +1,4 @@
-"""Adaptation of the bundled refiner: agreement, confidence, and images that say nothing about a network's labels."""
+"""Adaptation of the bundled refiner: agreement, confidence, and images that do not predict a network's labels."""
 
 from __future__ import annotations
 

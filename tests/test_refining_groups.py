@@ -1,4 +1,4 @@
-"""Groups of images that are alike: they are left out together, and count as one."""
+"""Groups of related images are held out together, and count as one in standard errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from locpmap.refining.per_label import fit_per_label
 
 
 def case(seed: int, informative: bool) -> tuple[Any, Any, Any]:
-    """Return an image whose colours are its labels or say nothing, noisy logits and labels."""
+    """Return an image whose colours are its labels or are noise, noisy logits and labels."""
     rng = np.random.default_rng(seed)
     truth = np.repeat([[0, 1]] * 16, 12, axis=1)
     image = 100.0 * truth if informative else rng.normal(size=truth.shape)

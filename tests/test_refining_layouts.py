@@ -1,4 +1,4 @@
-"""Sizes and layouts of images and scores: matching shapes are read correctly, others are refused with their sizes."""
+"""Sizes and layouts of images and scores: matching shapes are read, others raise an error with the sizes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Learning of the bundled weights on held-out images of several data sets and networks.
 
 Three numbers per stride decide labels and probabilities: the share of similar pixels, the threshold of their agreement
-with the network, and the doubt that they remove. They are chosen from a grid by the likelihood, relative to the
-network's own, with a penalty where a network's NLL or ECE becomes worse by more than a standard error. Every data set
-has the same weight. Error fields and noise are then learned by `fit_samples`, from all data sets together.
+with the network, and the part of 1 - confidence that they remove. They are chosen from a grid by the likelihood,
+relative to the network's own, with a penalty where a network's NLL or ECE becomes worse by more than a standard error.
+Every data set has the same weight. Error fields and noise are then learned by `fit_samples`, from all data sets
+together.
 """
 
 import itertools

@@ -230,7 +230,7 @@ def _write_ends(first: Array, second: Array, place: Array) -> None:
 
 
 def _write_difference(first: Array, second: Array, place: Array) -> None:
-    with np.errstate(over="ignore"):  # infinite values are refused later
+    with np.errstate(over="ignore"):  # infinite values raise an error later
         np.subtract(first, second, out=place)
     np.abs(place, out=place)
 

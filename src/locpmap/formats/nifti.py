@@ -134,7 +134,7 @@ def _read(path: PathLike, dtype: Any) -> Nifti:
         raise InputError(f"{path} is damaged: its header claims {claimed} bytes, and it holds {found}")
     raw = np.frombuffer(content, kind, math.prod(shape), offset).reshape(shape, order="F")
     slope, shift = header.get_slope_inter()
-    with np.errstate(all="ignore"):  # numbers that the type cannot hold become infinite, and are refused later
+    with np.errstate(all="ignore"):  # numbers that the type cannot hold become infinite, which raises an error later
         values = raw.astype(dtype)
         if slope is not None and (slope, shift) != (1.0, 0.0):
             values = (raw * float(slope) + float(shift)).astype(dtype)

@@ -142,7 +142,7 @@ class Decoder(ABC):
     on_gpu: ClassVar[bool] = False  # whether all its work is done by kernels
     has_probability: ClassVar[bool] = True
     at_end: ClassVar[Status] = Status.MAX_SWEEPS  # status when `done` reaches `total`
-    unbounded: ClassVar[str] = "it solves the whole raster in one step"  # why tiles are refused if locality() is None
+    unbounded: ClassVar[str] = "it solves the whole raster in one step"  # reason, if locality() is None
 
     def runs_on_gpu(self, potentials: Potentials) -> bool:
         """Return whether a GPU has kernels for the method on these potentials."""

@@ -136,7 +136,7 @@ def _with_missing(image: Any, logits: Any, mask: Any) -> tuple[Any, Any, Any]:
             if not is_dask(empty) and empty.any():  # the mean of an image adds no strong edges
                 array = np.where(empty, array[~empty].mean() if is_image and not empty.all() else 0, array)
         arrays.append(array)
-    if mask is None or (mask.dtype == np.bool_ and mask.shape == size):  # others are refused later
+    if mask is None or (mask.dtype == np.bool_ and mask.shape == size):  # others raise an error later
         mask = reduce(np.logical_or, masks) if masks else None
     return arrays[0], arrays[1], mask
 

@@ -22,7 +22,7 @@ class Example:
     stride: float
     scores: Array  # (H, W, K) at the size of the image
     labels: Array  # (H, W), VOID where the true label is unknown
-    group: int  # images of a group are alike, so they are left out together
+    group: int  # images of a group are held out together
 
 
 def gather(

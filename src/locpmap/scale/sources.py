@@ -26,7 +26,7 @@ from locpmap.formats.readable import reason
 
 Index = tuple[slice, ...]
 
-# Codecs allowed in zarr chunks; others are refused, because some zarr filters execute code from the data.
+# Codecs allowed in zarr chunks; others raise an error, because some zarr filters execute code from the data.
 CODECS = {"bytes", "transpose", "blosc", "gzip", "zstd", "crc32c", "sharding_indexed"}
 OLD_CODECS = {"blosc", "zstd", "gzip", "zlib", "lz4", "bz2", "lzma", "shuffle", "delta", "fixedscaleoffset", "bitround"}
 

@@ -44,7 +44,7 @@ class Guard:
     max_upload: int  # largest upload in bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward a request, or refuse it with one sentence."""
+        """Forward a request, or reject it with one sentence."""
         if scope["type"] != "http":  # lifespan events; web sockets are ignored
             if scope["type"] == "lifespan":
                 await self.app(scope, receive, send)
