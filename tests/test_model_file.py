@@ -310,7 +310,7 @@ def test_axis_beyond_the_numpy_limit_is_refused(path: Path) -> None:
     "path", sorted(FOLDER.glob("*/*.safetensors")), ids=lambda path: f"{path.parent.name}-{path.stem}"
 )
 def test_files_of_earlier_versions_give_the_same_results(path: Path) -> None:
-    if path.stem == "network":
+    if path.stem.startswith("network"):
         pytest.importorskip("torch")
     _, answer = KINDS[path.stem]
     expected = np.array(json.loads(path.with_suffix(".json").read_text()))
