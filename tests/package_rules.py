@@ -1,4 +1,4 @@
-"""Rules of the viewer's and the paper's packages: their imports from it are public, and their files are short."""
+"""Rules of the viewer's and the paper's packages: public imports from the library, and short files."""
 
 from __future__ import annotations
 
