@@ -54,7 +54,7 @@ class Trial:
         decoder = LocPMAP(N_SAMPLES, keep_samples=True, **calibration.options(self.potentials))
         result = infer(self.potentials, decoder, seed=seed, first_image=self.number, n_threads=1)
         scores, beyond = self.truth.scores(result.samples.reshape(N_SAMPLES, *self.truth.map.shape))
-        del scores[PERIMETER], beyond[PERIMETER]  # the fitted coupling determines it: fields would pay with the areas
+        del scores[PERIMETER], beyond[PERIMETER]  # determined by the coupling; fitting it would worsen the areas
         p = result.probability.reshape(-1, self.truth.n_labels)[self.truth.places, self.truth.labels]
         return np.array([*scores.values(), -np.log(np.maximum(p, LEAST)).mean()]), np.array([*beyond.values()])
 

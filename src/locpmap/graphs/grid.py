@@ -1,4 +1,4 @@
-"""Rectangular grids, whole or as windows of a larger grid, and what they share with volumes."""
+"""Rectangular grids, whole or as windows of a larger grid, and the base class of grids and volumes."""
 
 import math
 from abc import ABC, abstractmethod

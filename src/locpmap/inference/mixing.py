@@ -10,7 +10,7 @@ from locpmap.inference.decoder import Problem
 from locpmap.kernels.reference import noise
 from locpmap.kernels.spec import Chain
 
-MAX_R_HAT = 1.1  # above this, chains are said to disagree
+MAX_R_HAT = 1.1  # above this, the status is NOT_MIXED
 ROUNDING = 1e-20  # of squared differences of means
 
 

@@ -3,8 +3,8 @@
 Steps of the descent are taken in scaled coordinates (`Dataset.scales`), so one learning rate suits all features. Every
 15 steps, the average of the iterates since the last check is evaluated on held-out data. When the held-out loss stops
 improving, descent continues from the best point with about a third of the rate. It ends after the last rate and returns
-the best point. The random numbers of a step depend on (seed, step) only, so an interrupted descent resumes to the same
-result.
+the best point. The random numbers of a step depend on (seed, step) only, so an interrupted descent resumes with the
+same result.
 """
 
 from collections.abc import Callable

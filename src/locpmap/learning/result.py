@@ -69,7 +69,7 @@ class FitResult:
 
     @property
     def converged(self) -> bool:
-        """Whether the fit ended by itself: False if ``status`` is MAX_ITERATIONS."""
+        """Whether the fit ended before its limit: False if ``status`` is MAX_ITERATIONS."""
         return self.status is not FitStatus.MAX_ITERATIONS
 
     @property

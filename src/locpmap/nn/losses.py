@@ -46,7 +46,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
 
     Notes:
         Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under
-        autocast, or in double precision if an argument is. Its gradient by the logits of a site is
+        autocast, or in double precision if an argument is. Its gradient with respect to the logits of a site is
         ``p(label | neighbours) - 1{label is true}``, up to the reduction. NaN in the logits makes the loss NaN, as in
         ``cross_entropy``; a check would have to wait for the device.
 

@@ -1,7 +1,7 @@
 """Training of a network: mini-batches, a learning-rate schedule, and checkpoints.
 
-The random numbers of a step depend on the seed and the step number only, so an interrupted training resumes to the same
-result.
+The random numbers of a step depend on the seed and the step number only, so interrupted training resumes with the
+same result.
 """
 
 import math

@@ -82,7 +82,10 @@ def compose(
     rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
     edges = [  # after the unaries, which take longer on a GPU
         _edges(
-            _alike(given, step, adds or row[1] or rule.threshold, typical, hidden, mean), row, adds, adaptation.strength
+            _step_similarity(given, step, adds or row[1] or rule.threshold, typical, hidden, mean),
+            row,
+            adds,
+            adaptation.strength,
         )
         for step, (row, adds), typical, mean in zip(steps, rows, similar, squares, strict=True)
     ]
@@ -119,8 +122,10 @@ def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptatio
     return surroundings
 
 
-def _alike(given: Given, step: tuple[int, ...], coloured: Any, typical: float, hidden: Any, mean: float | None) -> Any:
-    """Return the similarity of neighbours (N, h, w), or its typical value if there is no image or no use for it."""
+def _step_similarity(
+    given: Given, step: tuple[int, ...], coloured: Any, typical: float, hidden: Any, mean: float | None
+) -> Any:
+    """Return the similarity of neighbours (N, h, w), or its typical value if there is no image or it is not needed."""
     if given.image is None or not coloured:
         return float(typical)
     return similarity(given.image, step, mean, hidden)

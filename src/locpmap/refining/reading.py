@@ -15,7 +15,7 @@ from locpmap.refining.labelled import VOLUME_LAYOUTS, by_name, mask_by_name, wit
 from locpmap.unaries import read_spacing
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
-LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", *VOLUME_LAYOUTS)}  # labels last and first, by the axes of space
+LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", *VOLUME_LAYOUTS)}  # labels last and first, by number of spatial axes
 AXES = {2: "H, W", 3: "D, H, W"}
 SCORES = ("auto", "logits", "probabilities")
 LARGEST = 1e37  # of logits, which are scaled in single precision

@@ -158,7 +158,7 @@ class Weights:
         return Rule(*self._interpolated(self.adaptation, stride).tolist())
 
     def _interpolated(self, columns: Array, stride: float) -> Array:
-        """Return the row of columns (R, C) at a stride."""
+        """Interpolate columns (R, C) between strides, and return their row (C,) at one stride."""
         return np.array([np.interp(np.log(stride), np.log(self.strides), column) for column in columns.T])
 
     def identity(self, adjustment: Adjustment) -> str:

@@ -71,7 +71,7 @@ def curves(record: Record, level: Level, among: Container[str]) -> list[Shown]:
 
 
 def _rival(record: Record, level: Level, model: Model, among: Container[str]) -> Shown | None:
-    """Return the best decoder of a model that is neither LocPMAP nor the network alone."""
+    """Return a model's best decoder other than LocPMAP and the network alone."""
     others = [d for d in record.decoders_of(level.name, model.name) if d.family not in (OURS, "network")]
     return _best(record, level, [Shown("The best other decoder", model, decoder) for decoder in others], among)
 

@@ -31,7 +31,7 @@ MOST = 17  # states of a site: sixteen, and one without neighbours for the start
 
 @kernel
 def climb_bits(climb, n_samples, words):
-    """Fill ``words`` (n, S) with samples first_sample (a multiple of 8) and on; return the last changing sweeps."""
+    """Fill ``words`` (n, S) with samples from first_sample on, a multiple of 8; return the last sweeps with changes."""
     unary, right, down, start, given = climb.unary, climb.right, climb.down, climb.start, climb.given
     row, column, full_width, temperature = climb.row, climb.column, climb.full_width, climb.temperature
     n_images, n_sites = unary.shape[0], unary.shape[1]

@@ -20,7 +20,10 @@ SWEEPS_PER_PASS = 6  # sweeps in one wavefront
 
 
 def climb_potts(climb, labels):
-    """Fill ``labels`` (n, S, R), R <= 64, with first_sample a multiple of 4; return the last changing sweeps (n, R)."""
+    """Fill ``labels`` (n, S, R) for R <= 64; return the number of the last sweep that changed a label, (n, R).
+
+    ``first_sample`` is a multiple of 4.
+    """
     n_images, n_sites, n_lanes = labels.shape
     height, width = climb.down.shape[1] + 1, climb.right.shape[2] + 1
     sweeps = np.zeros((n_images, n_lanes), np.int32)

@@ -1,4 +1,4 @@
-"""Numba version of `reference.pair_gradient`: derivatives of losses by pairwise scores.
+"""Numba version of `reference.pair_gradient`: derivatives of losses with respect to pairwise scores.
 
 Cost per edge and sample: two additions for Potts weights, ``2 · F · L`` multiplications for tables.
 """

@@ -49,7 +49,7 @@ def edge_features(scores: Scores, n: int, e: int) -> Array:
 
 
 def add_edge_gradient(scores: Scores, n: int, e: int, derivative: Array, gradient: Array) -> None:
-    """Add the derivative (L, L) by the scores of an edge, indexed from its first end, to ``gradient``."""
+    """Add the derivative (L, L) with respect to an edge's scores, indexed from its first end, to ``gradient``."""
     if scores.potts:
         gradient[n, e] += np.trace(derivative)
     else:

@@ -5,8 +5,8 @@ The sites are a grid with 4 neighbours, or a volume with 6.
 Every sample has its own scores, which are never stored.  A first launch draws the first labels (smallest clock, see
 `reference.noise`) and the starting labels.  A second one performs all sweeps: its programs synchronise after each
 colour.  The first sweep visits all sites, later ones those with a changed neighbour, which are marked.  A site is
-*contested* if the label of a neighbour may be better than its first label: few sites are, so a program lists those of
-all its scans and then computes their noise, with every thread at work.
+*contested* if the label of a neighbour may be better than its first label.  Few sites are contested, so a program first
+lists those of all its scans and then computes their noise, which keeps all threads busy.
 
 Labels are stored sample by sample, (n, R, S), because the scores and nodes of neighbouring sites are contiguous.
 """
