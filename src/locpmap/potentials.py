@@ -139,7 +139,7 @@ class Potentials:
             spacing (float or tuple of float, default None): Distances (dz, dy, dx) of neighbouring planes, rows and
                 columns, or one number for cubes.
                 The scores of the edges with step (z, y, x) are multiplied by
-                ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.  Without it, all steps count the same.
+                ``min(spacing) / sqrt((z·dz)² + (y·dy)² + (x·dx)²)``.  Without it, all factors are 1.
                 :func:`measure` computes volumes and surfaces in its units.
             connectivity (int, default 6): 6 or 26 neighbours.
             mask (array, default None): Booleans (D, H, W) or (N, D, H, W), True at sites to ignore.

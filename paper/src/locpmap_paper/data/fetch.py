@@ -90,7 +90,7 @@ def _get(file: File, path: Path, progress: Callable[[int], None]) -> None:
                 draft.replace(path)
                 return
             reasons.append(f"{address} {found.says}")
-        except _NotThereError as error:
+        except _DownloadError as error:
             reasons.append(f"{address} {error}")
         finally:
             draft.unlink(missing_ok=True)
@@ -112,17 +112,17 @@ def _download(address: str, sink: _Sink) -> None:
     try:
         download(address, sink, None)
     except requests.HTTPError as error:
-        raise _NotThereError(f"answers {error.response.status_code} {error.response.reason}") from None
+        raise _DownloadError(f"answers {error.response.status_code} {error.response.reason}") from None
     except requests.Timeout:
-        raise _NotThereError(f"does not answer within {TIMEOUT} seconds") from None
+        raise _DownloadError(f"does not answer within {TIMEOUT} seconds") from None
     except (requests.RequestException, HTTPError) as error:
-        raise _NotThereError(f"cannot be reached or breaks off ({type(error).__name__})") from None
+        raise _DownloadError(f"cannot be reached or breaks off ({type(error).__name__})") from None
     finally:
         for response in responses:  # pooch does not close a response that it did not read to the end
             response.close()
 
 
-class _NotThereError(LocpmapError):
+class _DownloadError(LocpmapError):
     """A download failed or has the wrong content."""
 
 
@@ -136,7 +136,7 @@ class _Sink:
     def write(self, data: bytes) -> None:
         self._n_bytes += len(data)
         if self._n_bytes > self._most:
-            raise _NotThereError(f"sends more than the expected {self._most} bytes")
+            raise _DownloadError(f"sends more than the expected {self._most} bytes")
         self._stream.write(data)
         self._progress(self._n_bytes)
 
