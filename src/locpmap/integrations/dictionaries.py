@@ -26,8 +26,8 @@ class Refined:
         model (Refiner, str or os.PathLike, default None): As in :func:`locpmap.refine`.
         scores (str, default "auto"): As in :func:`locpmap.refine`.
         stride (float, default None): As in :func:`locpmap.refine`.
-        spacing (float or tuple of float, default None): Sides of a voxel along the axes of volumes. The default is that
-            of the metadata, and 1 without them.
+        spacing (float or tuple of float, default None): Sides of a voxel along the axes of volumes. The default is
+            the spacing in the metadata, or 1 if there is none.
         decoder (str or Decoder, default None): As in :func:`locpmap.refine`; it must have probabilities.
         seed (int, default 0): Seed of the random generator.
 

@@ -74,7 +74,7 @@ class FitResult:
 
     @property
     def gain(self) -> float | None:
-        """Decrease of the held-out negative log-likelihood from the start to its minimum; None without held-out data."""
+        """Decrease of the held-out negative log-likelihood to its minimum; None without held-out data."""
         return None if self.held_out is None else float(self.held_out[0] - np.min(self.held_out))
 
     def summary(self) -> dict[str, Any]:

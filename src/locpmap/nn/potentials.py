@@ -129,7 +129,7 @@ def box_potentials(scores: Tensor, terms: Sequence[Tensor], steps: AnySteps, mas
 
 
 def _check_numbers(outside: Tensor, terms: Sequence[Tensor], labels: Tensor, n_labels: int, ignore_index: int) -> None:
-    """Raise InputError for labels out of range or infinite terms; synchronise with the device once if all is well."""
+    """Raise InputError for labels out of range or infinite terms; synchronise with the device once if all are valid."""
     # The sum of a term is not finite if an entry is not. If only the sum overflows, the check of entries passes.
     wrong = torch.stack([outside.any(), *(~torch.isfinite(term.detach().sum()) for term in terms)])
     if not bool(wrong.any()):

@@ -162,13 +162,13 @@ class Refiner:
         Args:
             images (sequence or array): Images, each as in :func:`locpmap.refine`; None if there are none.
             logits (sequence or array): One entry per image, as in :func:`locpmap.refine`, all with one stride.
-            labels (sequence or array): One map (H, W) of true labels per image.
+            labels (sequence or array): One map (H, W) or (D, H, W) of true labels per image.
             n_folds (int, default 2): Number of cross-validation folds, at most one per labelled image.
             ignore_label (int, default -1): Label of pixels whose true label is unknown. These pixels are ignored.
             layout (str, default "auto"): As in :func:`locpmap.refine`.
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
-            spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`, of all or of each.
+            spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`; one, or one each.
             groups (sequence, default None): One name or number per image, equal for related images: slices of a scan,
                 frames of a video, images of one microscope. Folds and standard errors are then computed over groups, so
                 that the fit and its report hold for new groups.
@@ -188,12 +188,12 @@ class Refiner:
             InputError: If an entry is malformed, or there are fewer labelled images or groups than ``n_folds``.
 
         Notes:
-            The scale and the share of similar pixels maximise the likelihood of the labels. The share is 0 unless it
-            gains a standard error over images or groups; then the scaled network is kept. The presence of labels is a
-            logistic regression on their predicted areas. Error fields, coupling and noise start at the bundled values
-            and minimise proper scores of sampled label maps, compared with independent pixels: CRPS of areas and
-            perimeters, energy score, likelihood, and a penalty if true values lie outside the range of samples too
-            often or too rarely. A change has to improve the loss by a standard error, so that few images do no harm.
+            The scale and the share of similar pixels maximise the likelihood of the labels. If the share gains less
+            than a standard error over images or groups, it is 0. Labels get factors and offsets if these gain two
+            standard errors on held-out groups. The presence of labels is a logistic regression on predicted areas.
+            Error fields, coupling and noise start at the bundled values and minimise proper scores of sampled label
+            maps: CRPS of areas and perimeters, energy score, likelihood, and a penalty if true values lie outside the
+            range of samples too often or too rarely. A change must improve the loss by a standard error.
             Cost: ``n_folds + 1`` fits of about 12 candidates with eight samples of 4 to 100 images, and 19 samples of
             every image.
 
