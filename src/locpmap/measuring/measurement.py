@@ -87,8 +87,8 @@ class Measurement:
             guarantee (Refiner or Guarantee, default None): A refiner that was calibrated with
                 :meth:`locpmap.Refiner.guaranteed` or ``Refiner.fit(.., guarantee=..)``, and whose samples were
                 measured. ``print(refiner.guarantee)`` states the assumption.
-            jointly (bool, default False): With a guarantee, whether the probability is that all labels of an image
-                have their true value inside, instead of each label on its own.
+            jointly (bool, default False): With a guarantee, whether the intervals of all labels of an image contain
+                their true values together with this probability, instead of each on its own.
 
         Returns:
             tuple: Lower and upper ends, (.., K) each. Without a guarantee, they are interpolated linearly between
