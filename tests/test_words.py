@@ -132,7 +132,8 @@ def test_modules_are_in_plain_english(folder: str) -> None:
 
 
 def test_pages_are_in_plain_english() -> None:
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/decisions").glob("*.md")]
+    patterns = ("docs/*.md", "docs/decisions/*.md", ".github/*.md", ".github/*/*.md")
+    pages = [page for pattern in patterns for page in ROOT.glob(pattern)]
     names = ("README", "CONTRIBUTING", "CHANGELOG", "benchmarks/README", "viewer/README", "paper/README")
     check(sorted(pages) + [path for name in names if (path := ROOT / f"{name}.md").exists()])
 
