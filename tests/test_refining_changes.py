@@ -75,13 +75,11 @@ def of_size(scores: Array) -> Array:
 
 
 def test_no_change_has_a_reason() -> None:
-    kept = "the evidence is thin (pixels of similar colour say little about each other's labels), so the network's are"
+    kept = "pixels of similar colour do not predict each other's labels well, so the network's labels are kept"
     assert kept in lp.refine(*noise(32, 32)).changes
     volume = lp.refine(*noise(9, 10, 11), spacing=1)
     assert volume.n_changed == 0
-    assert volume.changes.startswith(
-        "none of 990 voxels has another label than the network's: the evidence is thin (vo"
-    )
+    assert volume.changes.startswith("none of 990 voxels has another label than the network's: voxels of similar inten")
     sure = 9 * np.eye(3)[of_network(scene()[1])]
     assert lp.refine(scene()[0], sure, lp.Refiner.load().adjusted(strength=0.0)).changes.endswith(
         "the refiner does not use similar pixels"

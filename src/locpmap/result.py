@@ -216,8 +216,8 @@ class Result:
         reason = f"similar and neighbouring {site}s agree with them"
         if kept.any():
             some = "" if kept.all() else f"in {kept.sum()} of them "
-            thin = f"the evidence is thin ({site}s of similar {similar} say little about each other's labels)"
-            reason = f"{some}{thin}, so the network's are kept"
+            poor = f"{site}s of similar {similar} do not predict each other's labels well"
+            reason = f"{some}{poor}, so the network's labels are kept"
         if isinstance(self.origin.strength, float) and kept[0]:
             reason = f"the refiner does not use similar {site}s"
         return f"none of {total:,} {site}s{where} has another label than the network's: {reason}"

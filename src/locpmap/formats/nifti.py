@@ -51,7 +51,7 @@ def is_nifti(path: PathLike) -> bool:
 
 
 def of_nibabel(image: Any, name: str) -> Nifti:
-    """Return the numbers and the space of an image of nibabel, which ``name`` names in errors."""
+    """Return the numbers and the space of an image of nibabel; errors refer to it as ``name``."""
     return Nifti(np.asanyarray(image.dataobj), image.header, *_space(image.header, name))
 
 
