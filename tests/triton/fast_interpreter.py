@@ -112,7 +112,7 @@ def leave_equal_shapes() -> None:
 
 
 def share_constants() -> None:
-    """Convert a number beside a tensor once per value and type; return tensors of one type without checking them."""
+    """Convert the number of an operation once per value and type; do not check tensors of one type."""
     check = TritonSemantic.binary_op_type_checking_impl
     converted: dict[Any, Any] = {}
 

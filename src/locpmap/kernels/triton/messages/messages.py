@@ -87,13 +87,13 @@ def belief(scores, messages, rho, pairs, start, degree, widest, TILE: tl.constex
     while first < widest:
         slot, real = slots_of(start, degree, first, TILE)
         received = rows(messages, slot, real, 0.0, TILE).to(scores.dtype)
-        scores += heard(received, rho, tl.load(pairs.edge + slot, mask=real, other=0), real)
+        scores += message_sum(received, rho, tl.load(pairs.edge + slot, mask=real, other=0), real)
         first += TILE.degrees
     return scores
 
 
 @triton.jit
-def heard(received, rho, edge, real):
+def message_sum(received, rho, edge, real):
     """Return the sum (B, 1, K) of the messages ``received`` (B, D, K), weighted by ``rho[edge]``; None means 1."""
     if rho is not None:
         share = tl.load(rho + edge, mask=real, other=0.0)

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.messages.grid_slots import edge_to, slot_to
-from locpmap.kernels.triton.messages.messages import cavity, heard, mix, of_label, rows, send
+from locpmap.kernels.triton.messages.messages import cavity, message_sum, mix, of_label, rows, send
 
 
 class Image(NamedTuple):
@@ -126,7 +126,7 @@ def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.conste
 @triton.jit
 def add(whole, received, rho, edge, real, LINEAR: tl.constexpr):
     """Return a belief combined with a neighbour's message."""
-    return whole * received if LINEAR else whole + heard(received, rho, edge, real)
+    return whole * received if LINEAR else whole + message_sum(received, rho, edge, real)
 
 
 @triton.jit
