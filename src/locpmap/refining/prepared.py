@@ -224,7 +224,7 @@ class Prepared:
         return replace(found, model=self.model_of_samples(chosen))
 
     def model_of_samples(self, decoder: LocPMAP) -> str:
-        """Return the checksum of the refiner if a decoder draws samples as in its calibration, of any number."""
+        """Return the refiner's checksum if a decoder draws samples as in its calibration; their number may differ."""
         return self.model if as_calibrated(replace(decoder, n_samples=REFINING.n_samples)) else ""
 
 
