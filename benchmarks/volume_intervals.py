@@ -137,7 +137,7 @@ def tables_of(record: dict[str, Any]) -> dict[str, str]:
                 for kind, gains in one["pixels"].items()
             ),
         ),
-        "origin": origins({DATASET: one}),
+        "origin": origins({DATASET: one}, "volumes", "held_out"),
     }
 
 

@@ -10,7 +10,15 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 
-PAGES = ["deciding_page", "dial_page", "fields_page", "guarantees_page", "arena.page", "samplers.page"]
+PAGES = [
+    "deciding_page",
+    "dial_page",
+    "fields_page",
+    "guarantees_page",
+    "arena.page",
+    "samplers.page",
+    "volume_intervals",
+]
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -35,6 +43,25 @@ def test_sentences_about_contrastive_learning_follow_from_the_record() -> None:
     assert rows["consistent"]["locpmap"]["iou"] < rows["contrastive, 10"]["locpmap"]["iou"]
     for model in record["couplings"]["models"].values():  # PMP and LocPMAP learn wrong couplings
         assert min(model[name]["coupling_rmse"] for name in ("PMP", "LocPMAP")) > 2 * model["PCD, 5"]["coupling_rmse"]
+
+
+def test_sentences_about_volumes_follow_from_the_record() -> None:
+    """Check docs/volumes.md."""
+    page = pytest.importorskip("benchmarks.volume_intervals")
+    record = json.loads(page.RECORD.read_text())[page.DATASET]
+    rows, gains = record["rows"], record["pixels"]
+    for name in page.QUANTITIES:
+        fitted, bundled, *others = (rows[kind][name] for kind in (page.FITTED, page.BUNDLED, page.SOFTMAX, page.SCALED))
+        assert max(one["coverage"] for one in others) < 0.11
+        assert bundled["coverage"] > 0.98
+        assert fitted["width"] < 0.6 * bundled["width"]
+        assert fitted["crps"] < bundled["crps"]
+        assert fitted["crps"] <= 0.505 * min(one["crps"] for one in others)
+    assert 0.93 < rows[page.FITTED]["volume"]["coverage"] < 0.96
+    assert rows[page.FITTED]["surface"]["coverage"] < 0.8
+    assert gains[page.FITTED]["NLL"][0] < -2 * gains[page.FITTED]["NLL"][1]
+    assert abs(gains[page.BUNDLED]["IoU"][0]) < 1e-4
+    assert record["network"]["test"]["mean_iou"] == 0.835
 
 
 def test_readme_has_the_numbers_of_the_records() -> None:
