@@ -84,7 +84,7 @@ def test_no_change_has_a_reason() -> None:
     assert lp.refine(scene()[0], sure, lp.Refiner.load().adjusted(strength=0.0)).changes.endswith(
         "the refiner does not use similar pixels"
     )
-    assert lp.refine(None, sure).changes.endswith("similar and neighbouring pixels agree with them")
+    assert lp.refine(None, sure).changes.endswith("similar and neighbouring pixels agree with the network's labels")
     planes = lp.refine(*noise(9, 32, 32))  # a forgotten spacing
     assert "none of 9,216 pixels in 9 images" in planes.changes
     assert lp.infer(lp.Potentials.grid(np.zeros((2, 2, 2)), 1.0)).changes == ""

@@ -60,7 +60,9 @@ def test_report_states_that_refinement_helps(helped: lp.Refiner, tmp_path: Path)
     report = helped.report
     assert report is not None
     assert report.helps
-    assert "Refinement helps these data (IoU +" in str(report)
+    assert "Refinement helps these data" in str(report)
+    assert "(IoU +" in report.verdict
+    assert "uses pixels of similar colour. Factors per label did not help enough to be used." in str(report)
     assert report.value("refined", "IoU") > report.value("network", "IoU") + 0.1
     assert report.value("network, scaled", "IoU") == report.value("network", "IoU")
     assert helped.weights.guided.max() > 0.2
@@ -110,7 +112,8 @@ def test_report_states_that_refinement_does_not_help() -> None:
     refiner = lp.Refiner.fit(images, logits, labels, n_folds=2)
     assert refiner.report is not None
     assert not refiner.report.helps
-    assert "does not help" in refiner.report.verdict or "makes these data worse" in refiner.report.verdict
+    assert "does not help" in refiner.report.verdict or "of these data worse" in refiner.report.verdict
+    assert "and pixels of similar colour did not help enough to be used." in str(refiner.report)
     value, error = refiner.report.gain("NLL")
     assert abs(value) < max(3 * error, 0.01)  # the network's prediction is almost unchanged
     assert refiner.weights.scales[0] == pytest.approx(1, abs=0.1)

@@ -239,6 +239,9 @@ def test_a_refiner_is_fitted_on_volumes(fitted: tuple[lp.Refiner, list[Any]], tm
     assert (result.labels == labels).mean() > (logits.argmax(-1) == labels).mean()
     with pytest.raises(InputError, match="spacing is None and the refiner was fitted on volumes"):
         loaded.refine(scan[0], logits[0])
+    of_images = lp.Refiner(refiner.weights, {"fitted_on": ["0123"]})
+    with pytest.raises(InputError, match="spacing is given and the refiner was fitted on images"):
+        of_images.refine(scan, logits, spacing=SPACING)
 
 
 def test_volumes_have_guaranteed_intervals(fitted: tuple[lp.Refiner, list[Any]]) -> None:

@@ -208,12 +208,13 @@ class Result:
         volume = isinstance(self.potentials.structure, Volume)
         site, image, similar = ("voxel", "volume", "intensity") if volume else ("pixel", "image", "colour")
         n, total = int(np.sum(self.n_changed)), int((self.labels >= 0).sum())
-        where = f" in {self.potentials.n_images} {image}s" if self.potentials.batched else ""
+        count = self.potentials.n_images
+        where = f" in {count} {image}{'s' * (count > 1)}" if self.potentials.batched else ""
         if n:
             has = "has" if n == 1 else "have"
             return f"{n:,} of {total:,} {site}s{where} {has} another label than the network's"
         kept = np.atleast_1d(Restore()(self.origin.strength)) == 0
-        reason = f"similar and neighbouring {site}s agree with them"
+        reason = f"similar and neighbouring {site}s agree with the network's labels"
         if kept.any():
             some = "" if kept.all() else f"in {kept.sum()} of them "
             poor = f"{site}s of similar {similar} do not predict each other's labels well"

@@ -328,6 +328,8 @@ class Run:
         drawn = draw(prepared, decoder, kept, **where, progress=progress)
         result = replace(drawn.result, samples=drawn.maps) if kept else drawn.result
         learned_on = "volumes" if VOLUMES in self.refiner.details else "images"
+        if not self.refiner.weights.sizes.any():
+            learned_on = "no error fields"
         decoded = Decoded(result, drawn.areas, guarantee=self.refiner.guarantee, learned_on=learned_on)
         if not n_maps:
             return decoded

@@ -42,7 +42,7 @@ class Decoded(NamedTuple):
     areas: Measurement  # pixels per sample and label, or volumes in mm³
     samples: Iterable[Array] = ()  # label maps (H, W), drawn while they are written
     guarantee: Guarantee | None = None
-    learned_on: str = "images"  # or volumes: data of the refiner's error fields
+    learned_on: str = "images"  # or volumes, or no error fields: data of the refiner's error fields
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from locpmap.kernels.threads import available_threads
 from locpmap.potentials import Potentials
 from locpmap.refining.decided import Confusions, Gain, Judged, checked_objective, confusions
 from locpmap.refining.examples import VOID, Example
-from locpmap.refining.fitting import learn
+from locpmap.refining.fitting import learn, sentence_about
 from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights, drawn
 from locpmap.refining.groups import places_of, totals_of_groups
 from locpmap.refining.map_scores import MapScore, map_score
@@ -92,7 +92,8 @@ def cross_validated(
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
     gain = None if objective is None else Gain(objective, decided)
     volumes = examples[0].given.spacing is not None
-    return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit, volumes)
+    learned = sentence_about(weights_of_all)
+    return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit, volumes, learned)
 
 
 def held_out(example: Example, weights: Weights, seed: int, *, sampled: bool) -> tuple[Held, Judged]:

@@ -129,6 +129,19 @@ def learn(
     return fit_samples(replace(base, **factors, **common), examples, prior, seed, directions, progress)
 
 
+def sentence_about(weights: Weights) -> str:
+    """Return one sentence on what the weights of a fit change, and why they leave the rest as it is.
+
+    >>> sentence_about(Weights([1.0], [0.5]))
+    'The fit scales the scores by 0.5. Factors per label and pixels of similar colour did not help enough to be used.'
+    """
+    parts = {"factors per label": weights.offsets.size > 0, "pixels of similar colour": weights.guided[0] > 0}
+    used, unused = ([name for name, is_used in parts.items() if is_used == wanted] for wanted in (True, False))
+    first = " and ".join([f"scales the scores by {weights.scales[0]:.3g}", *(f"uses {name}" for name in used)])
+    rest = " and ".join(unused)
+    return f"The fit {first}." + (f" {rest[0].upper()}{rest[1:]} did not help enough to be used." if unused else "")
+
+
 def fit_scale(examples: Sequence[Example], seed: int) -> float:
     """Fit the factor of the scores that maximizes the likelihood of the labels, with independent pixels."""
     from scipy.optimize import minimize

@@ -39,8 +39,7 @@ class Refiner:
         guarantee (Guarantee, default None): The calibration of :meth:`guaranteed`.
 
     Notes:
-        :class:`locpmap.refining.Prepared` documents the model, the samples, the probabilities and the labels. Files of
-        earlier versions have no error fields.
+        :class:`locpmap.refining.Prepared` documents the model. Files of earlier versions have no error fields.
 
     Example:
         >>> lp.Refiner.load().weights.strides.tolist()
@@ -80,7 +79,7 @@ class Refiner:
             path (str or os.PathLike, default None): A file of :meth:`save`; None loads the bundled refiner.
 
         Returns:
-            Refiner: The refiner, without a report object; ``details["report"]`` holds the numbers if it was fitted.
+            Refiner: Without a report object; ``details["report"]`` holds the numbers if it was fitted.
 
         Raises:
             InputError: If the file cannot be read or does not hold a refiner.
@@ -100,11 +99,10 @@ class Refiner:
             path (str or os.PathLike): The file to write.
 
         Example:
-            >>> import os, tempfile
+            >>> import tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
-            ...     path = os.path.join(folder, "smooth.safetensors")
-            ...     lp.Refiner.load().adjusted(smoothing=0.5).save(path)
-            ...     lp.Refiner.load(path).adjustment.smoothing
+            ...     lp.Refiner.load().adjusted(smoothing=0.5).save(f"{folder}/smooth.safetensors")
+            ...     lp.Refiner.load(f"{folder}/smooth.safetensors").adjustment.smoothing
             0.5
         """
         write_refiner(path, self.weights, self.details, self.adjustment, self.guarantee)
@@ -284,8 +282,10 @@ class Refiner:
             raise InputError("spacing is None and the refiner was fitted on volumes, expected the sides of a voxel")
         if spacing is None or VOLUMES in self.details:
             return self
-        weights, details = replace(self.weights, presence=0.0), {**self.details, VOLUMES: True}
-        return type(self)(weights, details, self.report, self.adjustment)
+        if "fitted_on" in self.details:
+            raise InputError("spacing is given and the refiner was fitted on images, expected a refiner of volumes")
+        details = {**self.details, VOLUMES: True}
+        return type(self)(replace(self.weights, presence=0.0), details, self.report, self.adjustment)
 
     def _calibrated(self, images: Any, examples: list[Example], quantities: Any, seed: int, progress: Any) -> Self:
         refuse_known(examples, self.details.get("fitted_on", ()))

@@ -56,6 +56,7 @@ class Report:
         unit (str): Unit over which standard errors are computed: "images", or "groups" if :meth:`Refiner.fit` was
             called with ``groups``.
         volumes (bool): Whether the images are volumes. Then "area" is a volume, and "perimeter" a number of faces.
+        learned (str): One sentence on what the fit to all images changes, and why it leaves the rest out.
     """
 
     scores: dict[str, list[Score]]
@@ -64,6 +65,7 @@ class Report:
     decided: Gain | None = None
     unit: str = "images"
     volumes: bool = False
+    learned: str = ""
 
     def value(self, row: str, metric: str) -> float:
         """Return the "IoU", "ECE" or "NLL" of a row ("network", "network, scaled" or "refined") over all images."""
@@ -95,17 +97,21 @@ class Report:
     def verdict(self) -> str:
         """One sentence on whether refinement helps, with the gain in each metric."""
         changes = ", ".join(f"{name} {value:+.4f} ± {error:.4f}" for name, (value, error) in self._gains().items())
+        worse = " and ".join(self.worse)
         if self.helps:
-            return f"Refinement helps these data ({changes})."
-        if self.worse:
-            return f"Refinement makes these data worse by {' and '.join(self.worse)} ({changes})."
-        return f"Refinement does not help these data: temperature scaling is as good ({changes})."
+            says = "Refinement helps these data" + (f", but makes the {worse} worse" if worse else "")
+        elif worse:
+            says = f"Refinement makes the {worse} of these data worse"
+        else:
+            says = "Refinement does not help these data: temperature scaling is as good"
+        return f"{says} ({changes}, compared with the scaled network)."
 
     def __str__(self) -> str:
         words: Callable[[str], str] = in_words_of_volumes if self.volumes else str
         rows = {row: [self.value(row, name) for name in METRICS] for row in self.scores}
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
-        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} {self.unit}; ± is one standard error over them.", ""]
+        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} {self.unit}; ± is one standard error over them."]
+        lines += [self.learned, ""] if self.learned else [""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
         found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}
@@ -124,7 +130,7 @@ class Report:
         rows = {row: {name: self.value(row, name) for name in METRICS} for row in self.scores}
         gains = {name: list(pair) for name, pair in self._gains().items()}
         samples = {row: mean_scores(scores) for row, scores in self.maps.items()}
-        found = {"rows": rows, "gains": gains, "says": self.verdict, "samples": samples}
+        found = {"rows": rows, "gains": gains, "says": self.verdict, "learned": self.learned, "samples": samples}
         if self.decided is None:
             return found
         values = {where: list(numbers) for where, numbers in self.decided.values().items()}
