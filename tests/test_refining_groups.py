@@ -13,6 +13,7 @@ from locpmap.refining import crossvalidation, fitting
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import Points, fit_share, learn
 from locpmap.refining.per_label import fit_per_label
+from locpmap.refining.scoring import score, softmax, total
 
 
 def case(seed: int, informative: bool) -> tuple[Any, Any, Any]:
@@ -64,13 +65,34 @@ def test_folds_consist_of_whole_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "4 groups" in str(refiner.report)
 
 
+def test_equal_names_are_one_group() -> None:
+    _, logits, labels = zip(*(case(seed, informative=False) for seed in range(6)), strict=True)
+    for groups in [1, 1.0, ("a", 2), ("a", 2), "b", "b"], np.array([4, 4, 2, 2, 3, 3]), ["b", "b", "a", "a", "c", "c"]:
+        examples = gather(None, logits, labels, -1, "hwk", "logits", 1.0, None, groups)
+        assert [example.group for example in examples] == [0, 0, 1, 1, 2, 2]
+
+
+def test_standard_errors_of_the_report_are_over_groups() -> None:
+    images, logits, labels = zip(*(case(seed % 3, informative=True) for seed in range(6)), strict=True)
+    options: dict[str, Any] = {"layout": "hwk", "scores": "logits", "n_folds": 3}
+    report = lp.Refiner.fit(images, logits, labels, groups=[0, 1, 2, 0, 1, 2], **options).report
+    assert report is not None
+    copies = [total([score(softmax(logits[n]), labels[n])] * 2) for n in range(3)]
+    found = sorted(one.loss for one in report.scores["network"])
+    np.testing.assert_allclose(found, sorted(one.loss for one in copies), rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("groups", "options", "words"),
     [
         ([0, 1], {}, "groups holds 2 entries, expected 12 like logits"),
-        ([0] * 12, {}, "there are 1 groups with labels, expected at least n_folds=2"),
+        ([0] * 12, {}, "the number of groups with labels is 1, expected at least n_folds=2"),
         ([0, 0, *range(10)], {"guarantee": 0.8}, "guarantee is 0.8 and groups are given, expected 0"),
         (3, {}, "groups is a int, expected a list"),
+        (b"abcdefghijkl", {}, "groups is a bytes, expected a list"),
+        (np.zeros((12, 2)), {}, r"groups\[0\] is \[0.0, 0.0\], expected a name or a number"),
+        ([*range(11), None], {}, r"groups\[11\] is None, expected a name or a number"),
+        ([*range(11), np.nan], {}, r"groups\[11\] is nan, expected a name or a number"),
     ],
 )
 def test_bad_groups_are_refused(groups: Any, options: dict[str, Any], words: str) -> None:

@@ -13,6 +13,7 @@ from tests.command import Run
 import locpmap as lp
 from locpmap.errors import InputError
 from locpmap.refining.examples import gather
+from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.per_label import Correction, fit_per_label
 from locpmap.refining.weights import Weights
 
@@ -85,6 +86,41 @@ def test_a_refiner_with_offsets_adds_them_and_refuses_another_number_of_labels()
     np.testing.assert_allclose(between.scaled(np.array([[3.0, 5.0]]), 2.0), [[2 * 2.0 * (3 - 5) + 1.0, -1.0]])
     forbidden = np.array([[-np.inf, -np.inf], [2.0, -np.inf]])
     np.testing.assert_array_equal(between.scaled(forbidden, 1.0), [[-np.inf, -np.inf], [0.5, -np.inf]])
+
+
+@pytest.mark.parametrize("shift", [-4e6, 4e6])
+def test_a_constant_added_to_all_scores_changes_nothing(shift: float) -> None:
+    weights = Weights([1.0], [1.0], offsets=[[0.5, 0.0, -0.5]], factors=[[1.5, 1.0, 0.5]])
+    scores = np.random.default_rng(0).integers(-3, 4, (8, 3)).astype(np.float32)
+    np.testing.assert_array_equal(weights.scaled(scores + np.float32(shift), 1.0), weights.scaled(scores, 1.0))
+
+
+def test_models_with_other_factors_have_another_identity() -> None:
+    one, other = (Weights([1.0], [1.0], offsets=[[0.0, 0.0]], factors=[[1.0, factor]]) for factor in (1.0, 2.0))
+    assert one.identity(AS_LEARNED) != other.identity(AS_LEARNED)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"offsets": 1.0}, r"offsets has shape \(\), expected \(1, 1\)"),
+        ({"offsets": [1.0]}, r"offsets has shape \(1,\), expected \(1, 1\)"),
+        ({"offsets": [[np.nan, 1.0]]}, "offsets is .*, expected numbers from -1e.06 to 1e.06"),
+        ({"offsets": [[0.0, 0.0]], "factors": [[0.0, 1.0]]}, "factors is .*, expected numbers from 1e-06 to 1e.06"),
+        ({"noise": -1.0}, "noise is .*, expected numbers from 0"),
+    ],
+)
+def test_bad_weights_are_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Weights([1.0], [1.0], **given)
+
+
+def test_a_gain_below_two_standard_errors_is_not_enough() -> None:
+    rng = np.random.default_rng(0)
+    bias = np.array([1.0, 0.0] * 4)[:, None, None, None] * [1.0, 0.0]  # in every other image
+    logits = rng.normal(scale=1.5, size=(8, 24, 30, 2))
+    labels = (logits + bias + rng.gumbel(size=logits.shape)).argmax(-1)
+    assert fit_per_label(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0) is None
 
 
 def test_offsets_in_tiles_match_those_of_the_whole() -> None:

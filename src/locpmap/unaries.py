@@ -47,10 +47,11 @@ def read_spacing(spacing: Any, names: tuple[str, ...] = ("dz", "dy", "dx")) -> t
     """Return the sides of a voxel or a pixel; one number stands for equal sides."""
     given = np.asarray(spacing) if isinstance(spacing, str | int | float) else to_numpy(spacing, "spacing")
     fits = given.shape in ((), (len(names),)) and given.dtype.kind in "fiu"
+    given = given.astype(np.float64) if fits else given
     if not fits or not ((given >= 1 / MOST_SPACING) & (given <= MOST_SPACING)).all():  # squares and cubes stay finite
         expected = f"a number from {1 / MOST_SPACING:g} to {MOST_SPACING:g}, or {len(names)} of them"
         raise InputError(f"spacing is {spacing!r}, expected {expected}: ({', '.join(names)})")
-    return tuple(np.broadcast_to(given, len(names)).astype(np.float64).tolist())
+    return tuple(np.broadcast_to(given, len(names)).tolist())
 
 
 def step_factors(spacing: tuple[float, ...], box: Box) -> list[float]:

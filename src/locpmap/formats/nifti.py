@@ -86,6 +86,8 @@ def read_logits(path: PathLike, scan: Nifti, name: object) -> Array:
 def check_same_space(scan: Nifti, other: Nifti, names: tuple[object, object]) -> None:
     """Raise if two volumes differ in their shape, or their corners by more than 1 % of a voxel."""
     shape, own = scan.values.shape[:3], other.values.shape[:3]
+    if len(shape) < 3:
+        raise InputError(f"{names[0]} has shape {shape}, expected the three axes of a volume")
     if shape != own:
         raise InputError(f"{names[1]} has {own} voxels and {names[0]} has {shape}, expected the same shape")
     corners = np.array([[*np.unravel_index(n, (2, 2, 2)), 1] for n in range(8)]) * [*shape, 1]

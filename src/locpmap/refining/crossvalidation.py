@@ -60,7 +60,7 @@ def cross_validated(
     members = places_of(groups)
     unit = "images" if len(members) == len(labelled) else "groups"
     if len(members) < n_folds:
-        raise InputError(f"there are {len(members)} {unit} with labels, expected at least n_folds={n_folds}")
+        raise InputError(f"the number of {unit} with labels is {len(members)}, expected at least n_folds={n_folds}")
     order = np.array_split(np.random.default_rng(seed).permutation(len(members)), n_folds)
     folds = [np.concatenate([members[group] for group in fold]) for fold in order]
     done, n_steps = count(1), (n_folds + 1) * N_STEPS + len(labelled)

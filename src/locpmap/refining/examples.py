@@ -51,11 +51,12 @@ def gather(
             raise InputError(f"{name} holds {_length(name, values)} entries, expected {n} like logits")
     if images is not None and (missing := [k for k in range(n) if images[k] is None]):
         raise InputError(f"images[{missing[0]}] is None, expected an image, or images=None if there are no images")
-    each = spacing if np.ndim(spacing) == 2 else [spacing] * n
+    per_volume = isinstance(spacing, list | tuple) and len(spacing) > 0 and np.ndim(spacing[0]) > 0
+    each = spacing if per_volume or (not isinstance(spacing, list | tuple) and np.ndim(spacing) == 2) else [spacing] * n
     if len(each) != n:
         raise InputError(f"spacing holds {len(each)} entries, expected {n} like logits")
     seen = [None] * n if images is None else images
-    of_image = range(n) if groups is None else np.unique(np.asarray(groups, str), return_inverse=True)[1].tolist()
+    of_image = range(n) if groups is None else _numbers(groups)
     found = [
         _example((seen[k], logits[k], layout, scores, each[k]), labels[k], k, ignore_label, stride, of_image[k])
         for k in range(n)
@@ -99,8 +100,22 @@ def _example(
     return Example(given, float(here), Restore()(full)[0], truth, group)
 
 
+def _numbers(groups: Any) -> list[int]:
+    """Return the number of each image's group, in the order of the first images."""
+    numbers: dict[Any, int] = {}
+    found = []
+    for k, name in enumerate(groups.tolist() if hasattr(groups, "tolist") else groups):
+        try:
+            found.append(numbers.setdefault(name, len(numbers)))
+        except TypeError:
+            raise InputTypeError(f"groups[{k}] is {name!r}, expected a name or a number") from None
+        if name is None or name != name:
+            raise InputError(f"groups[{k}] is {name!r}, expected a name or a number")
+    return found
+
+
 def _length(name: str, values: Any) -> int:
-    if not hasattr(values, "__len__") or not hasattr(values, "__getitem__") or isinstance(values, dict | str):
+    if not hasattr(values, "__len__") or not hasattr(values, "__getitem__") or isinstance(values, dict | str | bytes):
         raise InputTypeError(f"{name} is a {type(values).__name__}, expected a list or a batch")
     if len(values) == 0:
         raise InputError(f"{name} is empty, expected at least one image")

@@ -15,6 +15,8 @@ STEPS = ((0, 1), (1, 0))
 VOLUME_STEPS = ((0, 0, 1), (0, 1, 0), (1, 0, 0))
 FEATURES = ("constant", "similarity")
 LARGEST = 1e6  # largest adjustment, so that scores stay finite in single precision
+MOST = np.finfo(np.float64).max  # of weights that have no bound
+OF_LABELS = ("offsets", "factors")
 CELL, N_SCALES = 4, 5  # of the error fields: cells of 4, 8, 16, 32 and 64 pixels
 
 
@@ -93,17 +95,19 @@ class Weights:
         n = len(np.atleast_1d(self.strides))
         shape_of = {"pairwise": (n, len(STEPS), len(FEATURES)), "typical": (len(STEPS),)}
         shape_of |= {"presence": (n, 2), "sizes": (n, N_SCALES), "adaptation": (n, 2)}
-        of_labels = (n, 0) if self.offsets is None else (n, *np.shape(self.offsets)[1:2])
+        of_labels = (n, 0) if self.offsets is None else (n, np.shape(self.offsets)[-1] if np.ndim(self.offsets) else 1)
         shape_of |= {"offsets": of_labels, "factors": of_labels}
         for name in self.__dataclass_fields__:
             given, shape = getattr(self, name), shape_of.get(name, (n,))
             missing = given is None or (name == "factors" and np.size(given) == 0)
             given = np.ones(shape) if missing else given
-            array = np.full(shape, float(given)) if np.ndim(given) == 0 else np.array(given, np.float64)
+            fills = np.ndim(given) == 0 and name not in OF_LABELS
+            array = np.full(shape, float(given)) if fills else np.array(given, np.float64)
             if n == 0 or array.shape != shape:
                 raise InputError(f"{name} has shape {array.shape}, expected {shape}")
-            if not np.isfinite(array).all() or ((array < 0).any() and name != "offsets"):
-                raise InputError(f"{name} holds a negative or infinite number, expected finite ones of at least 0")
+            least, most = {"offsets": (-LARGEST, LARGEST), "factors": (1 / LARGEST, LARGEST)}.get(name, (0, MOST))
+            if not ((array >= least) & (array <= most)).all():
+                raise InputError(f"{name} is {array.tolist()}, expected numbers from {least:g} to {most:g}")
             array.flags.writeable = False  # several refiners may share the array
             object.__setattr__(self, name, array)
         if (self.votes > 1).any():
@@ -140,7 +144,8 @@ class Weights:
             for values in (self.factors, self.offsets)
         )
         xp = namespace(found)
-        found -= xp.clip(xp.amax(found, -1), -LARGEST, None)[..., None]  # all scores of a masked pixel may be -inf
+        best = xp.amax(found, -1)[..., None]
+        found -= xp.where(best == -np.inf, 0 * offsets[0], best)  # all scores of a masked pixel may be -inf
         found *= factors
         found += offsets
         return found
