@@ -108,6 +108,10 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     assert f"{gain:.4f} ± {error:.4f}" in page.PAGE.read_text()
     readme = (ROOT / "README.md").read_text().replace("\n", " ").replace("  ", " ")
     assert "mean IoU (intersection over union) of 10 and the likelihood of 11, and makes neither worse" in readme
+    first = {measure: page.first_in(cells, measure) for measure in ("IoU", "NLL")}
+    others = sum(n for name, n in first["IoU"].items() if name not in ("ours", methods.NETWORK))
+    assert f"highest IoU on [{others} of the 20]" in readme
+    assert f"vector scaling has the best likelihood on {first['NLL'][methods.VECTOR]}." in readme
     better, _, worse = page.counts(cells, methods.TUNED, "IoU")
     assert f"tuned on held-out images, improves the mean IoU of {better} and makes that of {worse} worse" in readme
 
