@@ -16,6 +16,7 @@ from locpmap.errors import InputError
 from locpmap.learning.proper_scores import Truth
 from locpmap.measuring.quantities import surface
 from locpmap.refining.adapting import lattice
+from locpmap.refining.examples import gather
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at, spheres
 from locpmap.refining.reading import read
 
@@ -242,6 +243,17 @@ def test_a_refiner_is_fitted_on_volumes(fitted: tuple[lp.Refiner, list[Any]], tm
     of_images = lp.Refiner(refiner.weights, {"fitted_on": ["0123"]})
     with pytest.raises(InputError, match="spacing is given and the refiner was fitted on images"):
         of_images.refine(scan, logits, spacing=SPACING)
+
+
+@pytest.mark.parametrize("entry", [2.0, None, (1.0, 1.0)])
+def test_mixed_spacings_are_read_one_by_one(entry: Any) -> None:
+    logits, labels = np.zeros((2, 4, 4, 4, 2)), np.zeros((2, 4, 4, 4), int)
+    given = None, logits, labels, -1, "dhwk", "logits", 1.0, [(2.0, 1.0, 1.0), entry]
+    if entry == (1.0, 1.0):
+        with pytest.raises(InputError, match=r"image 1: spacing is \(1.0, 1.0\), expected a number"):
+            gather(*given)
+    else:
+        assert [example.given.spacing for example in gather(*given)] == [(2.0, 1.0, 1.0), (entry or 1.0,) * 3]
 
 
 def test_volumes_have_guaranteed_intervals(fitted: tuple[lp.Refiner, list[Any]]) -> None:

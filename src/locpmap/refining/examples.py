@@ -51,8 +51,8 @@ def gather(
             raise InputError(f"{name} holds {_length(name, values)} entries, expected {n} like logits")
     if images is not None and (missing := [k for k in range(n) if images[k] is None]):
         raise InputError(f"images[{missing[0]}] is None, expected an image, or images=None if there are no images")
-    per_volume = isinstance(spacing, list | tuple) and len(spacing) > 0 and np.ndim(spacing[0]) > 0
-    each = spacing if per_volume or (not isinstance(spacing, list | tuple) and np.ndim(spacing) == 2) else [spacing] * n
+    is_sequence = hasattr(spacing, "__len__") and getattr(spacing, "shape", None) != ()
+    each = spacing if is_sequence and any(map(np.ndim, spacing)) else [spacing] * n
     if len(each) != n:
         raise InputError(f"spacing holds {len(each)} entries, expected {n} like logits")
     seen = [None] * n if images is None else images
