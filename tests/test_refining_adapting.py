@@ -61,6 +61,13 @@ def test_equal_predictions_and_no_pixels_keep_the_network() -> None:
         assert (found.strength[0], found.factor[0]) == (0, 1)
 
 
+@pytest.mark.parametrize("n_labels", [2, 3, 7])
+def test_equal_predictions_in_single_precision_keep_the_network(n_labels: int) -> None:
+    scores = np.tile(np.linspace(0, 0.7, n_labels, dtype=np.float32), (33 * 33, 1))
+    found = adapted([(scores, log_softmax(scores, -1))], 0.3, 0.7, RULE)
+    assert (found.strength[0], found.factor[0]) == (0, 1)
+
+
 def test_tensors_give_the_same_adaptation() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     scores, guided = layers(0, 0.8)

@@ -41,6 +41,14 @@ def test_programs_share_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
     compare((67, 33), 21, True, monkeypatch)
 
 
+def test_equal_predictions_keep_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adapting, "has_kernels", lambda device: True)
+    scores = np.tile(np.linspace(0, 0.7, 3, dtype=np.float32), (1, 33, 33, 1))
+    guided = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+    found = adapted_to(place(scores), place(guided), None, 0.3, 0.7, Rule(0.4, 0.1))
+    assert [one.item() for one in found] == [0, 1]
+
+
 def compare(shape: tuple[int, ...], n_labels: int, masked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compare strengths and factors."""
     scores, guided = case(shape, n_labels)

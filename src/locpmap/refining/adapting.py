@@ -108,7 +108,8 @@ def _of_image(scores: Any, guided: Any, own: float, weight: float, rule: Rule) -
     centre = p.mean(0)
     chance = (centre * centre).sum()
     possible = (p * p).sum() / len(p) - chance
-    agreement = ((p * xp.exp(guided)).sum() / len(p) - chance) / (possible + TINY)  # 0 if all predictions are equal
+    agreement = ((p * xp.exp(guided)).sum() / len(p) - chance) / (possible + TINY)
+    agreement = xp.where(possible > 10 * TINY, agreement, 0 * agreement)  # else all predictions are equal, but rounding
     strength = xp.clip((agreement - rule.threshold) / (1 - rule.threshold), 0, 1)
     u = _below_best(z + strength * ((own - 1) * z + weight * guided))
     confidence = xp.amax(p, -1).mean()

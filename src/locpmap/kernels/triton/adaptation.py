@@ -107,6 +107,7 @@ def _adaptation(
         chance = _squares_of(sums, turn, SIZES) / (total * total)
         possible = _sum_of(sums, 2, turn, SIZES) / total - chance
         agreement = (_sum_of(sums, 1, turn, SIZES) / total - chance) / (possible + rule.tiny)
+        agreement = tl.where(possible > 10 * rule.tiny, agreement, 0.0)  # else all predictions are equal, but rounding
         strength = tl.minimum(tl.maximum((agreement - rule.threshold) / (1 - rule.threshold), 0.0), 1.0)
         confidence = _sum_of(sums, 3, turn, SIZES) / total
         target = confidence + strength * rule.removed * (1 - confidence)
