@@ -170,7 +170,7 @@ def test_cached_site_numbers_are_released_with_the_weights() -> None:
     """Site numbers are cached with the weights and released with them."""
 
     def entries() -> list[Any]:
-        return [key for key in cache._entries if key[0][0] == "sites"]
+        return [key for key in cache._entries if isinstance(key[0], tuple) and key[0][0] == "sites"]
 
     check(odd_model((2, 3), 2, "weight", 1), "rows", n_samples=1)
     assert not entries()
