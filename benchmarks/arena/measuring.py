@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.arena.cells import Cell, Seen, images_of
-from benchmarks.arena.methods import METHODS
+from benchmarks.arena.methods import METHODS, Given
 from locpmap.measuring.quantities import components
 from locpmap.refining.scoring import METRICS, Score, difference, score, total
 
@@ -46,7 +46,7 @@ def measure(
         judged = list(images_of(cell, part, data, networks, work, limit))
     for name in missing:
         began = time.perf_counter()
-        method = METHODS[name](cell, held_out, work / "weights")
+        method = METHODS[name](Given(cell, held_out, judged, work / "weights"))
         fitted = time.perf_counter() - began
         rows = [scored(method, seen) for seen in judged]
         found = {

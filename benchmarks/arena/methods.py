@@ -26,7 +26,6 @@ USUAL, TUNED = "pydensecrf2, usual settings", "pydensecrf2, tuned"
 GUIDED, RANKSEG = "guided filter, tuned", "RankSEG"
 N_TUNING = 8  # held-out images for the tuning of other tools
 N_PIXELS = 2000  # per image, for vector scaling
-N_STATISTICS = 30  # held-out images, without labels, of a decision over the data set
 FEW = (20, 50)  # held-out images of a fit
 
 
@@ -37,9 +36,18 @@ class Output(NamedTuple):
     labels: Array  # (H, W)
 
 
+class Given(NamedTuple):
+    """What a method may use."""
+
+    cell: Cell
+    held_out: Sequence[Seen]
+    judged: Sequence[Seen]  # without their labels
+    weights: Path  # folder of the refiners that `learn` wrote
+
+
 _FITTED: dict[tuple[Cell, int | None, int], lp.Refiner] = {}  # for methods that differ in the decision only
 Method = Callable[[Seen], Output]
-Maker = Callable[[Cell, Sequence[Seen], Path], Method]
+Maker = Callable[[Given], Method]
 
 
 def enlarged(seen: Seen) -> Array:
@@ -52,7 +60,7 @@ def _argmax(probability: Array) -> Output:
     return Output(probability, probability.argmax(-1))
 
 
-def network(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
+def network(given: Given) -> Method:
     """Return the softmax of the resized logits."""
     return lambda seen: _argmax(softmax(enlarged(seen)))
 
@@ -62,18 +70,18 @@ def _scale(held_out: Sequence[Seen]) -> np.float32:
     return np.float32(fit_scale(gather(None, full, labels, -1, "hwk", "logits", 1.0), 0))
 
 
-def scaled(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
+def scaled(given: Given) -> Method:
     """Return temperature scaling."""
-    scale = _scale(held_out)
+    scale = _scale(given.held_out)
     return lambda seen: _argmax(softmax(scale * enlarged(seen)))
 
 
-def vector_scaled(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
+def vector_scaled(given: Given) -> Method:
     """Return vector scaling: one factor and one offset per label, by maximum likelihood."""
     from scipy.optimize import minimize
 
     rng, rows, true = np.random.default_rng(0), [], []
-    for seen in held_out:
+    for seen in given.held_out:
         places = rng.permutation(np.flatnonzero(seen.labels.ravel() >= 0))[:N_PIXELS]
         full = enlarged(seen)
         rows.append(full.reshape(-1, full.shape[-1])[places])
@@ -93,14 +101,14 @@ def vector_scaled(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method
     return lambda seen: _argmax(softmax(factor * enlarged(seen) + offset))
 
 
-def _refined(refiner: lp.Refiner, decided: str | None, held_out: Sequence[Seen]) -> Method:
+def _refined(refiner: lp.Refiner, decided: str | None, judged: Sequence[Seen]) -> Method:
     def refine(seen: Seen) -> lp.Result:
         return refiner.refine(seen.image, seen.logits, layout="hwk", scores="logits")
 
     over: str | lp.Decider | None = decided
     if decided == "dataset":
         over = lp.Decider("iou")
-        for seen in held_out[:: max(1, len(held_out) // N_STATISTICS)][:N_STATISTICS]:
+        for seen in judged:
             over.add(refine(seen))
 
     def run(seen: Seen) -> Output:
@@ -110,31 +118,29 @@ def _refined(refiner: lp.Refiner, decided: str | None, held_out: Sequence[Seen])
     return run
 
 
-def default(cell: Cell, held_out: Sequence[Seen], weights: Path, *, decided: str | None = None) -> Method:
+def default(given: Given, *, decided: str | None = None) -> Method:
     """Return the refiner that was learned on all data sets but this one."""
-    return _refined(lp.Refiner.load(weights / f"without-{cell.dataset}.safetensors"), decided, held_out)
+    return _refined(lp.Refiner.load(given.weights / f"without-{given.cell.dataset}.safetensors"), decided, given.judged)
 
 
-def fitted(
-    cell: Cell, held_out: Sequence[Seen], weights: Path, *, limit: int | None = None, decided: str | None = None
-) -> Method:
+def fitted(given: Given, *, limit: int | None = None, decided: str | None = None) -> Method:
     """Return a refiner that was fitted to some or all held-out images."""
-    if (cell, limit, len(held_out)) not in _FITTED:
+    held_out, key = given.held_out, (given.cell, limit, len(given.held_out))
+    if key not in _FITTED:
         step = 1 if limit is None else max(1, len(held_out) // limit)
         images, logits, labels = map(list, zip(*held_out[::step][:limit], strict=True))
-        refiner = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits")
-        _FITTED[cell, limit, len(held_out)] = refiner
-    return _refined(_FITTED[cell, limit, len(held_out)], decided, held_out)
+        _FITTED[key] = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits")
+    return _refined(_FITTED[key], decided, given.judged)
 
 
-def dense(cell: Cell, held_out: Sequence[Seen], weights: Path, *, tune: bool) -> Method:
+def dense(given: Given, *, tune: bool) -> Method:
     """Return pydensecrf2 with its usual settings, or with the most likely ones on held-out images."""
-    scale = _scale(held_out) if tune else np.float32(1)
+    scale = _scale(given.held_out) if tune else np.float32(1)
 
     def run(setting: Dense, seen: Seen) -> Array:
         return setting(as_colours(seen.image), scale * enlarged(seen))
 
-    return _tuned(GRID if tune else [Dense()], run, held_out)
+    return _tuned(GRID if tune else [Dense()], run, given.held_out)
 
 
 def _tuned(settings: Sequence[Any], run: Callable[[Any, Seen], Array], held_out: Sequence[Seen]) -> Method:
@@ -148,11 +154,11 @@ def _tuned(settings: Sequence[Any], run: Callable[[Any, Seen], Array], held_out:
     return lambda seen: _argmax(run(best, seen))
 
 
-def guided(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
+def guided(given: Given) -> Method:
     """Return OpenCV's guided filter of the scaled network's probabilities."""
     from cv2 import ximgproc  # type: ignore[import-not-found,unused-ignore]
 
-    scale = _scale(held_out)
+    scale = _scale(given.held_out)
 
     def run(setting: tuple[int, float], seen: Seen) -> Array:
         radius, epsilon = setting
@@ -160,7 +166,7 @@ def guided(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
         layers = [ximgproc.guidedFilter(guide, np.ascontiguousarray(layer), radius, epsilon) for layer in _layers(p)]
         return _normalised(np.stack(layers, axis=-1))
 
-    return _tuned([(r, e) for r in (2, 4, 8, 16) for e in (10.0, 100.0, 1000.0)], run, held_out)
+    return _tuned([(r, e) for r in (2, 4, 8, 16) for e in (10.0, 100.0, 1000.0)], run, given.held_out)
 
 
 def _layers(p: Array) -> list[Array]:
@@ -172,11 +178,11 @@ def _normalised(p: Array) -> Array:
     return p / p.sum(-1, keepdims=True)
 
 
-def rankseg(cell: Cell, held_out: Sequence[Seen], weights: Path) -> Method:
+def rankseg(given: Given) -> Method:
     """Return RankSEG's labels for IoU, from the probabilities of the scaled network."""
     from benchmarks.deciding import rankseg as decide
 
-    scale = _scale(held_out)
+    scale = _scale(given.held_out)
 
     def run(seen: Seen) -> Output:
         p = softmax(scale * enlarged(seen))
