@@ -169,3 +169,14 @@ def test_sentences_about_samplers_follow_from_the_record() -> None:
     assert cases[strong]["samplers"][strips]["not_mixed"][-1]
     helped = {case for case, errors in last.items() if errors["Gibbs, trees, 8 temperatures"] < errors["Gibbs, trees"]}
     assert helped == {strong, *hard}
+
+
+def test_time_of_volumes_on_a_gpu_is_the_recorded_one() -> None:
+    page = ROOT / "docs/volumes.md"
+    if not page.exists():
+        pytest.skip("the docs are not here")
+    record = json.loads((ROOT / "benchmarks/results/volumes.json").read_text())
+    found = record["256³ × 4 × 50, 6 neighbours, cuda"]
+    text = " ".join(page.read_text().split())
+    copied = f"and {found['seconds']:.2f} s if the scores are copied there"
+    assert f"50 samples takes {found['seconds of tensors']:.2f} s on an H200, {copied}" in text

@@ -1,7 +1,8 @@
 """Learn the bundled refiner, measure all methods on all cells, and write docs/arena.md: `python -m benchmarks.arena`.
 
 - `learn` writes one refiner per left-out data set and one of all data sets, from held-out images.
-- `measure` scores methods on test images. Methods whose packages are not installed are left out. Cells and methods that
+- `measure` scores methods on test images, and with `--part shifted` on test images of other kinds than the fitted ones.
+  Methods whose packages are not installed are left out. Cells and methods that
   are already in the folder of the run are not measured again.
 - `record` joins the scores of all methods in benchmarks/results/arena.json.
 - `page` writes docs/arena.md and its bar charts from the record.
@@ -19,7 +20,7 @@ from rich.progress import track
 
 from benchmarks import machine
 from benchmarks.arena import learning, measuring
-from benchmarks.arena.cells import CELLS, Cell
+from benchmarks.arena.cells import CELLS, KINDS, SHIFTED
 from benchmarks.arena.methods import GUIDED, METHODS, RANKSEG, TUNED, USUAL
 from benchmarks.arena.page import PAGE, RECORD, entry_of, write_page
 from benchmarks.report import write_record
@@ -72,7 +73,7 @@ def measure(
     data: Data,
     networks: Networks,
     work: Work,
-    part: Annotated[str, typer.Option(help="test, or held_out for a trial.")] = "test",
+    part: Annotated[str, typer.Option(help="test, shifted, or held_out for a trial.")] = "test",
     method: Choice = None,
     cell: Choice = None,
     limit: Annotated[int | None, typer.Option(help="Maximum number of images of a cell.")] = None,
@@ -81,6 +82,8 @@ def measure(
     """Score methods on test images, in parallel over cells and methods."""
     names = [name for name in method or METHODS if name not in NEEDS or find_spec(NEEDS[name])]
     cells = [one for one in CELLS if cell is None or str(one) in cell]
+    if part == SHIFTED:
+        cells = [one for one in cells if one.dataset in KINDS]
     with _pool(processes) as pool:
         alone = [[name] for name in names if name not in TOGETHER]
         waiting = [
@@ -95,13 +98,19 @@ def measure(
 @app.command()
 def record(work: Work, part: str = "test", output: Path = RECORD) -> None:
     """Join the scores of all methods in the record."""
-    rows: dict[Cell, dict[str, measuring.Row]] = {}
+    origin = machine.provenance("benchmarks.arena", 0, machine.machine())
+    found = {"cells": _entries(work, part), SHIFTED: _entries(work, SHIFTED)}
+    write_record(output, {"part": part, "origin": origin, **found}, [])
+
+
+def _entries(work: Path, part: str) -> dict[str, Any]:
+    found = {}
     for one in CELLS:
         paths = {name: measuring.path_of(work, part, one, name) for name in METHODS}
-        rows[one] = {name: measuring.Row(path) for name, path in paths.items() if path.exists()}
-    origin = machine.provenance("benchmarks.arena", 0, machine.machine())
-    entries = {str(one): entry_of(one, found) for one, found in rows.items() if found}
-    write_record(output, {"part": part, "origin": origin, "cells": entries}, [])
+        rows = {name: measuring.Row(path) for name, path in paths.items() if path.exists()}
+        if rows:
+            found[str(one)] = entry_of(one, rows)
+    return found
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """The cells of the arena: a data set, a network that was trained on it, and a stride of its logits."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -16,6 +16,13 @@ Array = npt.NDArray[Any]
 PHOTOGRAPHS, MICROSCOPES, SMALL = ("stanford", "msrc", "nuclei"), ("vessels", "membranes"), ("silhouettes", "digits")
 LIMITS = {"held_out": 100, "test": 60}  # images of a cell
 MANY = 200  # test images of data sets with small images
+SHIFTED = "shifted"  # a part: fitted to held-out images of one kind, scored on test images of all other kinds
+N_SHIFTED = 120  # test images, of all kinds
+KINDS: dict[str, Callable[[str, Array], bool]] = {  # whether an image, given with its name, is of the first kind
+    "stanford": lambda name, _: name.startswith("6"),  # images of one source have numbers with the same first digit
+    "msrc": lambda name, _: int(name.split("_")[0]) <= 10,  # the first 10 of 20 kinds of scenes
+    "nuclei": lambda _, image: image.shape[:2] == (256, 256),  # images of one size are of the same experiments
+}
 
 
 class Cell(NamedTuple):
@@ -52,9 +59,15 @@ def split_of(dataset: str, data: Path) -> Split:
 
 
 def images_of(
-    cell: Cell, part: str, data: Path, networks: Path, work: Path, limit: int | None = None
+    cell: Cell,
+    part: str,
+    data: Path,
+    networks: Path,
+    work: Path,
+    limit: int | None = None,
+    wanted: Callable[[str, Array], bool] = lambda name, image: True,
 ) -> Iterator[Seen]:
-    """Yield images of a part of the split with the network's logits at the cell's stride.
+    """Yield the wanted images of a part of the split with the network's logits at the cell's stride.
 
     Coarse logits are those of the linear head, or means of sharp logits over cells of pixels. The network is read from
     ``networks / "dataset-network" / "member-0.safetensors"``. Its logits are kept in ``work`` in half precision.
@@ -65,6 +78,8 @@ def images_of(
     folder = work / "logits" / name / part
     folder.mkdir(parents=True, exist_ok=True)
     for image_name, image, labels in zip(*vars(chosen).values(), strict=True):
+        if not wanted(image_name, image):
+            continue
         path = folder / f"{image_name}.npy"
         if not path.exists():
             found = predict(_network(networks / name / "member-0.safetensors"), image).astype(np.float16)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.arena.cells import Cell, Seen, images_of
+from benchmarks.arena.cells import KINDS, N_SHIFTED, SHIFTED, Cell, Seen, images_of
 from benchmarks.arena.methods import METHODS, Given
 from locpmap.measuring.quantities import components
 from locpmap.refining.scoring import METRICS, Score, difference, score, total
@@ -34,16 +34,23 @@ def measure(
 ) -> None:
     """Score methods on a part of a cell's data and write one file for each; existing files are kept.
 
-    On the part "held_out", methods are fitted to one half of the images and scored on the other.
+    On the part "held_out", methods are fitted to one half of the images and scored on the other. On the part
+    "shifted", they are fitted to one kind of image and scored on others.
     """
     missing = [name for name in names if not path_of(work, part, cell, name).exists()]
     if not missing:
         return
-    held_out = list(images_of(cell, "held_out", data, networks, work))
-    if part == "held_out":
-        held_out, judged = held_out[::2], held_out[1::2][:limit]
+    folders = (data, networks, work)
+    if part == SHIFTED:
+        first = KINDS[cell.dataset]
+        held_out = list(images_of(cell, "held_out", *folders, wanted=first))
+        judged = list(images_of(cell, "test", *folders, limit or N_SHIFTED, lambda *image: not first(*image)))
     else:
-        judged = list(images_of(cell, part, data, networks, work, limit))
+        held_out = list(images_of(cell, "held_out", *folders))
+        if part == "held_out":
+            held_out, judged = held_out[::2], held_out[1::2][:limit]
+        else:
+            judged = list(images_of(cell, part, *folders, limit))
     for name in missing:
         began = time.perf_counter()
         method = METHODS[name](Given(cell, held_out, judged, work / "weights"))

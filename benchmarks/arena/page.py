@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.arena.cells import Cell
+from benchmarks.arena.cells import SHIFTED, Cell
 from benchmarks.arena.measuring import BOUNDARY_IOU, COMPONENTS, ECE, IOU, MEASURES, NLL, PER_IMAGE, Row, verdict
 from benchmarks.arena.methods import METHODS, NETWORK, OURS, SCALED
 from benchmarks.refining_page import filled, table
@@ -37,6 +37,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
     tables = {
         "verdicts": _verdicts(cells, "gains"),
         "verdicts-scaled": _verdicts(cells, "gains_on_scaled"),
+        SHIFTED: _verdicts(record[SHIFTED], "gains_on_scaled"),
         "first": _first(cells),
         "cost": _cost(cells),
         "origin": table(("command", "date"), [(f"`{record['origin']['command']}`", record["origin"]["date"])]),
