@@ -167,6 +167,15 @@ def test_weight_of_samples_in_the_probability_is_learned() -> None:
     assert found[1] > 0.6
 
 
+def test_coupling_is_left_out_if_samples_are_better_without_it() -> None:
+    """Use labels of independent pixels, and regions."""
+    logits, independent = calibrated_noise()
+    labels = regions()
+    found = [learn(examples(None, z, y), 0) for z, y in ((logits, independent), (noisy(labels, 1.0), labels))]
+    assert found[0].pairwise.max() == 0
+    assert found[1].pairwise.max() > 1
+
+
 def test_penalty_keeps_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)

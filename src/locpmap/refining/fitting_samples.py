@@ -8,6 +8,7 @@ the same random numbers.
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -27,7 +28,7 @@ from locpmap.refining.prepared import Prepared
 from locpmap.refining.scoring import softmax
 from locpmap.refining.weights import CELL, FEATURES, N_SCALES, STEPS, Weights
 
-LEAST = 1e-3  # lower bound of weights, whose logarithms are learned
+LEAST = np.array([1e-3] * (N_SCALES + 1) + [0.0, 1e-3])  # lower bounds of weights, whose logarithms are learned
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
 N_PIXELS = 20_000  # per image, for the likelihood
 
@@ -47,7 +48,7 @@ class SampleWeights(NamedTuple):
         return cls(errors.sizes, errors.shared, float(pairwise.sum(axis=1).mean()), errors.noise)
 
     def moved(self, logarithms: Array) -> Self:
-        """Return the weights times ``exp(logarithms)``, (8,)."""
+        """Return the weights times ``exp(logarithms)``, (8,). A coupling of 0 stays 0."""
         found = np.maximum([*self.sizes, self.shared, self.coupling, self.noise], LEAST) * np.exp(logarithms)
         return type(self)(tuple(found[:N_SCALES].tolist()), *found[N_SCALES:].tolist())
 
@@ -69,8 +70,9 @@ def fit_samples(
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
-    ``plain`` holds the other weights. ``progress`` is called as by `descend`. Cost: about 12 candidates,
-    with eight samples for each of 10 images of 360 × 480 pixels.
+    ``plain`` holds the other weights. Coupling is left out if samples of the prior are better without it.
+    ``progress`` is called as by `descend`. Cost: about 13 candidates, with eight samples for each of 10 images of
+    360 × 480 pixels.
     """
     some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
     with ThreadPoolExecutor(available_threads()) as pool:
@@ -79,15 +81,21 @@ def fit_samples(
         alone = means_without_each(means_of_groups(np.stack([trial.alone for trial in trials]), groups))
         votes = {}  # the best weight of samples, for each candidate
 
-        def loss(steps: Array) -> Array:
-            candidate = prior.moved(steps @ directions)
+        @cache
+        def scored(candidate: SampleWeights) -> list[Array]:
             found = list(pool.map(lambda trial: trial.scores(candidate, seed), trials))
-            scores, beyond, likelihood = (means_of_groups(np.stack(part), groups) for part in zip(*found, strict=True))
+            return [means_of_groups(np.stack(part), groups) for part in zip(*found, strict=True)]
+
+        def loss(start: SampleWeights, steps: Array) -> Array:
+            candidate = start.moved(steps @ directions)
+            scores, beyond, likelihood = scored(candidate)
             weight = largest_of_the_best(likelihood)
             votes[candidate] = float(VOTES[weight])
             return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)
 
-        best = prior.moved(descend(loss, len(directions), progress)[0] @ directions)
+        starts, none = (prior._replace(coupling=0.0), prior), np.zeros(len(directions))
+        start = min(starts, key=lambda start: float(loss(start, none)[0]))
+        best = start.moved(descend(partial(loss, start), len(directions), progress)[0] @ directions)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)

@@ -17,7 +17,7 @@ N_FOLDS = 5
 PENALTIES = (1e-3, 1e-2, 1e-1)  # of half the squared changes, per pixel
 MAX_STEPS = 30  # of the optimizer
 LEAST_FACTOR = 0.05
-N_STANDARD_ERRORS = 2.0  # by which a correction has to lower the negative log-likelihood
+N_STANDARD_ERRORS = 1.0  # by which a correction has to lower the negative log-likelihood
 
 
 class Correction(NamedTuple):
@@ -31,7 +31,7 @@ def fit_per_label(examples: Sequence[Example], scale: float, seed: int) -> Corre
     """Return the correction of scaled scores that maximizes the penalized likelihood of the labels.
 
     The penalty is chosen by cross-validation over groups of images. Return None if, on held-out groups, the
-    likelihood does not increase by two standard errors, or the mean IoU decreases. Cost: about 500 evaluations of
+    likelihood does not increase by a standard error, or the mean IoU decreases. Cost: about 500 evaluations of
     `PIXELS` pixels of every image.
     """
     rng = np.random.default_rng(seed)
