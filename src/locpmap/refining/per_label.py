@@ -17,6 +17,7 @@ N_FOLDS = 5
 PENALTIES = (1e-3, 1e-2, 1e-1)  # of half the squared changes, per pixel
 MAX_STEPS = 30  # of the optimizer
 LEAST_FACTOR = 0.05
+FEWEST = 5  # groups with a label that gets a factor and an offset, unless there are fewer
 N_STANDARD_ERRORS = 1.0  # by which a correction has to lower the negative log-likelihood
 
 
@@ -74,15 +75,26 @@ def _fitted(groups: Sequence[tuple[Array, Array]], penalty: float) -> Correction
 
     x, y = (np.concatenate(part) for part in zip(*groups, strict=True))
     (n, n_labels), at = x.shape, np.arange(len(y))
+    occurs = np.bincount(np.concatenate([np.unique(y) for _, y in groups]), minlength=n_labels)
+    changed = np.flatnonzero(occurs >= min(FEWEST, len(groups)))
+    if not len(changed):
+        return Correction(np.ones(n_labels), np.zeros(n_labels))
+
+    def corrected(changes: Array) -> Correction:
+        factors, offsets = np.ones(n_labels), np.zeros(n_labels)
+        factors[changed] += changes[0]
+        offsets[changed] = changes[1] - changes[1].mean()
+        return Correction(factors, offsets)
 
     def loss(changes: Array) -> tuple[float, Array]:
-        factors, offsets = changes.reshape(2, -1)
-        p = softmax((1 + factors) * x + offsets)
+        factors, offsets = corrected(changes.reshape(2, -1))
+        p = softmax(factors * x + offsets)
         value = -np.log(np.maximum(p[at, y], 1e-300)).mean() + penalty / 2 * changes @ changes
         p[at, y] -= 1
-        return float(value), np.concatenate([(p * x).sum(axis=0), p.sum(axis=0)]) / n + penalty * changes
+        of_offsets = p.sum(axis=0)[changed]
+        slopes = np.concatenate([(p * x).sum(axis=0)[changed], of_offsets - of_offsets.mean()])
+        return float(value), slopes / n + penalty * changes
 
-    bounds = [(LEAST_FACTOR - 1, None)] * n_labels + [(None, None)] * n_labels
+    bounds = [(LEAST_FACTOR - 1, None)] * len(changed) + [(None, None)] * len(changed)
     options = {"jac": True, "method": "L-BFGS-B", "bounds": bounds, "options": {"maxiter": MAX_STEPS}}
-    factors, offsets = minimize(loss, np.zeros(2 * n_labels), **options).x.reshape(2, -1)
-    return Correction(1 + factors, offsets - offsets.mean())
+    return corrected(minimize(loss, np.zeros(2 * len(changed)), **options).x.reshape(2, -1))

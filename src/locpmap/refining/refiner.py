@@ -186,13 +186,13 @@ class Refiner:
             InputError: If an entry is malformed, or there are fewer labelled images or groups than ``n_folds``.
 
         Notes:
-            The scale and the share of similar pixels maximise the likelihood of the labels. If the share gains less
-            than a standard error over images or groups, it is 0. Labels get factors and offsets if these gain a
-            standard error on held-out groups. The presence of labels is a logistic regression on predicted areas.
-            Error fields, coupling and noise start at the bundled values and minimise proper scores of sampled label
-            maps: CRPS of areas and perimeters, energy score, likelihood, and a penalty if true values lie outside the
-            range of samples too often or too rarely. A change must improve the loss by a standard error. Coupling is
-            left out if samples are better without it. Cost: ``n_folds + 1`` fits of about 13 candidates with eight
+            The scale and the share of similar pixels maximise the likelihood of the labels. A share that gains less
+            than a standard error over images or groups is 0. Labels of at least five groups get factors and offsets if
+            these gain a standard error on held-out groups. The presence of labels is a logistic regression on predicted
+            areas. Error fields, coupling and noise start at the bundled values and minimise proper scores of sampled
+            label maps: CRPS of areas and perimeters, energy score, likelihood, and a penalty if true values lie outside
+            the range of samples too often or too rarely. A change must improve the loss by a standard error. Coupling
+            is left out if samples are better without it. Cost: ``n_folds + 1`` fits of about 13 candidates with eight
             samples of 4 to 100 images, and 19 samples of every image.
 
         Example:
