@@ -1,11 +1,23 @@
 """The tables and bar charts of docs/arena.md, from the record of `benchmarks.arena`."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.arena.cells import SHIFTED, Cell
-from benchmarks.arena.measuring import BOUNDARY_IOU, COMPONENTS, ECE, IOU, MEASURES, NLL, PER_IMAGE, Row, verdict
+from benchmarks.arena.measuring import (
+    BOUNDARY_IOU,
+    COMPONENTS,
+    ECE,
+    HIGHER,
+    IOU,
+    MEASURES,
+    NLL,
+    PER_IMAGE,
+    Row,
+    verdict,
+)
 from benchmarks.arena.methods import METHODS, NETWORK, OURS, SCALED
 from benchmarks.refining_page import filled, table
 
@@ -72,13 +84,12 @@ def _verdicts(cells: Mapping[str, Any], versus: str) -> str:
 
 
 def first_in(cells: Mapping[str, Any], measure: str) -> dict[str, int]:
-    """Return in how many cells each method has the best value; ours count once, as the best of them."""
-    found: dict[str, int] = {}
+    """Return in how many cells each method has the best value; ties count for all, and ours count once."""
+    found: Counter[str] = Counter()
     for cell in cells.values():
         values = {name: cell["methods"][name]["values"][measure] for name in _methods(cells)}
-        best = (max if measure in (IOU, BOUNDARY_IOU, PER_IMAGE) else min)(values, key=values.__getitem__)
-        name = "ours" if best in OURS else best
-        found[name] = found.get(name, 0) + 1
+        best = (max if measure in HIGHER else min)(values.values())
+        found.update({"ours" if name in OURS else name for name, value in values.items() if value == best})
     return found
 
 
