@@ -121,11 +121,25 @@ def test_metadata_of_the_image_come_first() -> None:
     logits = data.MetaTensor(torch.randn(2, H, W), affine=torch.diag(torch.tensor([2.0, 3.0, 1.0, 1.0])))
     found = Refined("pred", image_key=None)({"pred": logits})
     np.testing.assert_array_equal(found["pred"].affine, logits.affine)
-    image = data.MetaTensor(torch.zeros(1, H, W), affine=torch.diag(torch.tensor([4.0, 5.0, 1.0, 1.0])))
+    image = data.MetaTensor(torch.zeros(1, H, W), affine=logits.affine, meta={"filename_or_obj": "a.png"})
     found = Refined("pred")({"pred": logits, "image": image})
-    np.testing.assert_array_equal(found["pred"].affine, image.affine)
+    assert found["pred"].meta["filename_or_obj"] == "a.png"
     plain = Refined("pred", image_key="image")({"pred": logits.as_tensor(), "image": torch.zeros(1, H, W)})
     assert type(plain["pred"]) is torch.Tensor
+
+
+@pytest.mark.parametrize("size", [(H, W), (6, 8, 10)])
+def test_different_affines_are_refused(size: tuple[int, ...]) -> None:
+    data = pytest.importorskip("monai.data")
+    image, logits = data.MetaTensor(torch.zeros(1, *size)), torch.randn(2, *size)
+    other = data.MetaTensor(logits)
+    other.affine[0, 3] = 0.009  # rounding of less than 1 % of a voxel
+    Refined("pred")({"image": image, "pred": other})
+    other.affine[0, 3] = 0.5
+    with pytest.raises(InputError, match="^'pred' lies 0.5 mm from 'image' at a corner, expected the same affine"):
+        Refined("pred")({"image": image, "pred": other})
+    with pytest.raises(InputError, match=r"^logits lies 0.5 mm from image"):
+        lp.refine(image, other)
 
 
 @pytest.mark.parametrize(

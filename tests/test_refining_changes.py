@@ -127,9 +127,13 @@ def test_volumes_of_monai_carry_their_spacing() -> None:
 
 
 def test_the_layout_of_a_volume_stands_for_cubes() -> None:
-    found = lp.refine(SCAN, SCORES, layout="dhwk")
-    assert sides_of(found) == (1.0, 1.0, 1.0)
-    assert same(found, lp.refine(SCAN, SCORES, spacing=1))
+    keep = lp.LocPMAP(4, keep_samples=True)
+    found, spaced = (lp.refine(SCAN, SCORES, decoder=keep, **how) for how in ({"layout": "dhwk"}, {"spacing": 1}))
+    assert sides_of(found) is None
+    assert sides_of(spaced) == (1.0, 1.0, 1.0)
+    assert same(found, spaced)
+    assert lp.measure(found, "volume").unit == "voxels"
+    assert lp.measure(spaced, "volume").unit == "cubic units of the spacing (mm³ for mm)"
 
 
 def test_units_of_measurements() -> None:

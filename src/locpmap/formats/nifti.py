@@ -8,6 +8,7 @@ import importlib
 import io
 import math
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,19 @@ def check_same_space(scan: Nifti, other: Nifti, names: tuple[object, object]) ->
         raise InputError(f"{names[0]} has shape {shape}, expected the three axes of a volume")
     if shape != own:
         raise InputError(f"{names[1]} has {own} voxels and {names[0]} has {shape}, expected the same shape")
-    corners = np.array([[*np.unravel_index(n, (2, 2, 2)), 1] for n in range(8)]) * [*shape, 1]
-    apart = np.linalg.norm(corners @ (scan.affine - other.affine).T, axis=1).max()
-    if not apart <= TOLERANCE * min(scan.spacing):
+    check_same_affine(scan.affine, other.affine, shape, names)
+
+
+def check_same_affine(ours: Array, theirs: Array, shape: Sequence[int], names: tuple[object, object]) -> None:
+    """Raise if the corners of two images of one shape differ by more than 1 % of the smallest side of a voxel."""
+    n_axes = len(ours) - 1
+    sides = [*shape, *[1] * (n_axes - len(shape)), 1]
+    corners = np.array([(*corner, 1) for corner in np.ndindex((2,) * n_axes)]) * sides
+    apart = np.linalg.norm(corners @ (ours - theirs).T, axis=1).max()
+    if not apart <= TOLERANCE * np.linalg.norm(ours[:-1, :-1], axis=0).min():
         raise InputError(
             f"{names[1]} lies {apart:.3g} mm from {names[0]} at a corner, expected the same affine:"
-            " save the logits with the affine of the scan"
+            " give the logits the affine of the scan"
         )
 
 

@@ -11,6 +11,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.inference.decoder import Decoder
 from locpmap.refining import Refiner
 from locpmap.refining.api import as_refiner
+from locpmap.refining.labelled import check_same_meta
 
 
 class Refined:
@@ -34,7 +35,8 @@ class Refined:
     Notes:
         Tensors give tensors and NumPy arrays give arrays. If the image or the logits are a ``monai.data.MetaTensor``,
         the new items are too. They have the metadata (affine, file name, applied operations) of the image, which has
-        the same pixels, and without an image those of the logits.
+        the same pixels, and without an image those of the logits. An image and logits of the same size with different
+        affines raise an error.
 
     Example:
         >>> from locpmap.integrations import Refined
@@ -79,6 +81,7 @@ class Refined:
                 if value is not None and getattr(value, "ndim", None) not in (3, 4):
                     shape = tuple(np.shape(value))
                     raise InputError(f"{name!r} has shape {shape}, expected one example with the channels first")
+            check_same_meta(image, logits, (repr(self.image_key), repr(key)))
             like = next((value for value in (image, logits) if hasattr(value, "copy_meta_from")), None)
             space: dict[str, Any] = {"layout": "khw"}
             if logits.ndim == 4:

@@ -47,14 +47,14 @@ def named_quantity(quantity: str, structure: Box | Graph, n_labels: int) -> PerL
 def unit_of(quantity: str, structure: Box | Graph) -> str:
     """Return the unit of a named quantity in words, or "" if it has none.
 
-    >>> unit_of("volume", Volume(2, 3, 4)), unit_of("volume", Volume(2, 3, 4, spacing=(1.0, 1.0, 0.5)))
+    >>> unit_of("volume", Volume(2, 3, 4)), unit_of("volume", Volume(2, 3, 4, spacing=(1.0, 1.0, 1.0)))
     ('voxels', 'cubic units of the spacing (mm³ for mm)')
     """
     if quantity == "area":
         return "sites" if isinstance(structure, Graph) else "voxels" if isinstance(structure, Volume) else "pixels"
     if quantity not in OF_VOLUMES:
         return ""
-    if getattr(structure, "spacing", None) in (None, (1.0, 1.0, 1.0)):
+    if getattr(structure, "spacing", None) is None:
         return "voxels" if quantity == "volume" else "faces of voxels, which are taken as cubes"
     return (
         "cubic units of the spacing (mm³ for mm)"

@@ -6,11 +6,10 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError
-from locpmap.formats.nifti import check_same_space, of_nibabel
+from locpmap.formats.nifti import check_same_affine, check_same_space, of_nibabel
 
 ROWS = ("y", "row", "lat", "latitude", "northing", "height")
 COLUMNS = ("x", "column", "col", "lon", "longitude", "easting", "width")
-VOLUME_LAYOUTS = ("dhwk", "kdhw")
 REGULAR = 0.01  # largest deviation of a coordinate from equal steps, in steps
 UNIT = "map unit"  # of coordinates without the attribute "units"
 EXPECTED = f"a dimension of rows ({', '.join(ROWS)}) and one of columns ({', '.join(COLUMNS)})"
@@ -51,11 +50,10 @@ def mask_by_name(mask: Any) -> Any:
     return arranged(mask, "mask", (2,)).data if is_labelled(mask) else mask
 
 
-def with_spacing(image: Any, logits: Any, layout: str, spacing: Any) -> tuple[Any, Any, Any]:
+def with_spacing(image: Any, logits: Any, spacing: Any) -> tuple[Any, Any, Any]:
     """Return the arrays of an image and logits, and the spacing of a volume: the given one, or one that they carry.
 
-    Images of nibabel and volumes of MONAI (``MetaTensor``) carry a spacing. The layout of a volume without any spacing
-    stands for cubes of side 1.
+    Images of nibabel and volumes of MONAI (``MetaTensor``) carry a spacing.
     """
     given = {"image": image, "logits": logits}
     scans = {
@@ -65,12 +63,18 @@ def with_spacing(image: Any, logits: Any, layout: str, spacing: Any) -> tuple[An
     }
     if len(scans) == 2:
         check_same_space(scans["image"], scans["logits"], ("image", "logits"))
+    check_same_meta(image, logits, ("image", "logits"))
     carried = [scan.spacing for scan in scans.values()]
     carried += [one.pixdim for one in (image, logits) if getattr(one, "is_batch", None) is False and one.ndim == 4]
     image, logits = (scans[name].values if name in scans else one for name, one in given.items())
-    if spacing is None and (carried or layout in VOLUME_LAYOUTS):
-        spacing = carried[0] if carried else 1.0
-    return image, logits, spacing
+    return image, logits, carried[0] if spacing is None and carried else spacing
+
+
+def check_same_meta(image: Any, logits: Any, names: tuple[object, object]) -> None:
+    """Raise if two single images of MONAI (``MetaTensor``) with the same pixels have different affines."""
+    if all(getattr(one, "is_batch", None) is False for one in (image, logits)) and image.shape[1:] == logits.shape[1:]:
+        affines = [np.asarray(one.affine, np.float64) for one in (image, logits)]
+        check_same_affine(affines[0], affines[1], image.shape[1:], names)
 
 
 class Axis(NamedTuple):

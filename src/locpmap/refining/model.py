@@ -96,7 +96,8 @@ def compose(
     if given.spacing is None:
         potentials = Potentials.grid(unary, tuple(edges), mask=ignored)
     else:
-        potentials = Potentials.volume(unary, tuple(edges), spacing=given.spacing, mask=ignored)
+        spacing = given.spacing if given.has_unit else None
+        potentials = Potentials.volume(unary, tuple(edges), spacing=spacing, mask=ignored)
     # A copy would compute again what the checks of the scores and weights found.
     same = potentials.restore == given.restore
     return Composed(potentials if same else replace(potentials, restore=given.restore), adaptation, network)

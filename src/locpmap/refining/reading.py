@@ -11,11 +11,11 @@ import numpy as np
 
 from locpmap.arrays import Restore, cast, extremes, is_tensor, namespace, on_gpu, place_like, to_float, to_numpy
 from locpmap.errors import InputError, InputTypeError, one_of
-from locpmap.refining.labelled import VOLUME_LAYOUTS, by_name, mask_by_name, with_spacing
+from locpmap.refining.labelled import by_name, mask_by_name, with_spacing
 from locpmap.unaries import read_spacing
 
 COLOURS = (1, 3, 4)  # channels of grey, RGB and RGBA images
-LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", *VOLUME_LAYOUTS)}  # labels last and first, by number of spatial axes
+LAYOUTS = {2: ("auto", "hwk", "khw"), 3: ("auto", "dhwk", "kdhw")}  # labels last and first, by number of spatial axes
 AXES = {2: "H, W", 3: "D, H, W"}
 SCORES = ("auto", "logits", "probabilities")
 LARGEST = 1e37  # of logits, which are scaled in single precision
@@ -38,6 +38,7 @@ class Given:
     batched: bool
     restore: Restore
     spacing: tuple[float, ...] | None = None  # of the voxels of a volume; None for an image
+    has_unit: bool = True  # False if the spacing is 1 because none was given
 
     @property
     def stride(self) -> float:
@@ -63,9 +64,9 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
             of nibabel and MONAI have their own, and the layout of a volume stands for 1.
     """
     one_of("scores", scores, SCORES)
-    image, logits, spacing = with_spacing(image, logits, layout, spacing)
-    sides = None if spacing is None else read_spacing(spacing)
-    n_axes = 2 if sides is None else 3
+    image, logits, spacing = with_spacing(image, logits, spacing)
+    n_axes = 3 if spacing is not None or layout in LAYOUTS[3][1:] else 2
+    sides = None if n_axes == 2 else read_spacing(1.0 if spacing is None else spacing)
     axes, (_, last, first) = AXES[n_axes], LAYOUTS[n_axes]
     layout = one_of("layout", layout, LAYOUTS[n_axes])
     if sides is None:
@@ -108,7 +109,7 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
         )
     shape = tuple(map(int, values.shape[1:-1] if pixels is None else pixels.shape[2:]))
     values = _as_logits(values, scores)
-    return Given(pixels, values, shape, batched, Restore.like(found), sides)
+    return Given(pixels, values, shape, batched, Restore.like(found), sides, spacing is not None)
 
 
 def _is_single(pixels: Any, values: Any, n_axes: int) -> bool:
