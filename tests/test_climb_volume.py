@@ -56,6 +56,11 @@ def test_samples_equal_those_of_the_reference(shape: tuple[int, int, int], n_lab
             np.testing.assert_allclose(ours.score, reference.score, rtol=1e-6)
 
 
+def test_fields_without_scales() -> None:
+    ours, reference = both(model((3, 4, 5), 3), lp.LocPMAP(n_samples=5, fields=lp.ErrorFields([], shared=2.0)))
+    np.testing.assert_array_equal(ours.samples, reference.samples)
+
+
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 def test_temperature_and_votes(temperature: float) -> None:
     decoder = lp.LocPMAP(n_samples=9, temperature=temperature, probability="votes", max_sweeps=2)

@@ -136,7 +136,7 @@ def test_different_affines_are_refused(size: tuple[int, ...]) -> None:
     other.affine[0, 3] = 0.009  # rounding of less than 1 % of a voxel
     Refined("pred")({"image": image, "pred": other})
     other.affine[0, 3] = 0.5
-    with pytest.raises(InputError, match="^'pred' lies 0.5 mm from 'image' at a corner, expected the same affine"):
+    with pytest.raises(InputError, match=r"^'pred' lies 0.5 mm from 'image' at a corner, expected the same affine"):
         Refined("pred")({"image": image, "pred": other})
     with pytest.raises(InputError, match=r"^logits lies 0.5 mm from image"):
         lp.refine(image, other)

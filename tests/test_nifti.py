@@ -233,6 +233,15 @@ def test_bad_input_is_one_sentence(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_results_of_a_scan_are_no_zarr_group(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out.zarr"
+    code, error = run(capsys, monkeypatch, "refine", scan_of(tmp_path), logits_of(tmp_path), "-o", output)
+    assert (code, error.count("\n"), output.exists()) == (2, 1, False)
+    assert f"--output is {output}, expected a folder for the NIfTI files of" in error
+
+
 def test_a_bomb_is_not_decompressed(tmp_path: Path) -> None:
     path = scan_of(tmp_path)
     stream = gzip.compress(gzip.decompress(path.read_bytes()))
@@ -283,10 +292,12 @@ def test_refine_writes_what_lp_refine_returns(
     np.testing.assert_allclose(read["entropy"].get_fdata(), result.entropy, atol=1e-5)
     for image in read.values():
         np.testing.assert_array_equal(image.affine, before.affine)
-    volumes = {row["label"]: row["volume"] for row in record["labels"]}
-    assert sum(volumes.values()) == pytest.approx(np.prod(SHAPE) * np.prod(spacing))
+    for row in record["labels"]:
+        assert row["voxels"] == (result.labels == row["label"]).sum()
+        assert row["volume"] == pytest.approx(row["voxels"] * np.prod(spacing))
+    assert sum(row["mean_volume"] for row in record["labels"]) == pytest.approx(np.prod(SHAPE) * np.prod(spacing))
     low, high = record["labels"][0]["interval"]
-    assert low < record["labels"][0]["volume"] < high
+    assert low < record["labels"][0]["mean_volume"] < high
 
 
 def test_a_table_of_volumes(
@@ -299,9 +310,9 @@ def test_a_table_of_volumes(
     header, first, *_ = table.splitlines()
     assert re.split(" {2,}", header) == ["label", "volume in mm³", "median of samples", "90% interval", "fraction"]
     record = json.loads((tmp_path / "out/scan.json").read_text())
-    row, voxel = record["labels"][0], np.prod(record["spacing"])
+    row = record["labels"][0]
     low, high = row["interval"]
-    sizes = f"{row['voxels'] * voxel:.1f}", f"{row['median']:.1f}", f"{low:.0f}", "to", f"{high:.0f}"
+    sizes = f"{row['volume']:.1f}", f"{row['median']:.1f}", f"{low:.0f}", "to", f"{high:.0f}"
     assert first.split()[1:-1] == list(sizes)
     assert low <= row["median"] <= high
     assert "pixel" not in table + json.dumps(record)

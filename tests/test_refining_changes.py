@@ -167,3 +167,15 @@ def test_slices_show_the_largest_part_and_a_legend_of_its_labels(tmp_path: Path)
     picture = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"))
     legend = {tuple(row) for row in picture[-18:].reshape(-1, 3).tolist()}
     assert [tuple(colour) in legend for colour in label_colours(4).tolist()] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("spacing", [(0.01, 1.0, 100.0), (1e-9, 1.0, 1.0), (1.0, 1.0, 1e9)])
+def test_slices_of_extreme_voxels_have_a_bounded_size(tmp_path: Path, spacing: tuple[float, ...]) -> None:
+    labels = np.arange(16 * 12 * 8).reshape(16, 12, 8) % 2
+    write_slices(tmp_path / "a.png", labels, labels, np.zeros(labels.shape), 2, spacing)
+    height, width, _ = np.asarray(Image.open(tmp_path / "a.png").convert("RGB")).shape
+    assert width <= 3 * 2048 + 16
+    assert height <= 2048 + 2 * 18
+    write_slices(tmp_path / "b.png", labels, labels, np.zeros(labels.shape), 2, (10.0, 20.0, 30.0))
+    picture = np.asarray(Image.open(tmp_path / "b.png").convert("RGB"))
+    assert picture.shape == (24 * 6 + 2 * 18, 3 * 160 + 16, 3)  # 24 × 24 pixels each, enlarged 6 times

@@ -42,6 +42,7 @@ def test_the_bias_of_a_network_is_recovered() -> None:
     assert found is not None
     np.testing.assert_allclose(found.offsets, [-0.8, 0.0, 0.8], atol=4 / np.sqrt(0.1 * n_pixels))
     np.testing.assert_allclose(found.factors, [0.5, 1.0, 2.0], rtol=0.15)
+    assert abs(found.offsets.mean()) < 1e-9
 
 
 def test_an_unbiased_network_is_left_as_it_is() -> None:

@@ -273,7 +273,15 @@ def test_presence_that_was_learned_from_areas_is_left_out(tmp_path: Path) -> Non
     bundled = lp.Refiner.load()
     assert bundled.prepare(None, logits[0][0], layout="hwk").fields.presence is not None
     assert bundled.prepare(None, logits[0], layout="dhwk", spacing=SPACING).fields.presence is None
-    calibrated = bundled.guaranteed(scans, logits, labels, ["volume"], spacing=SPACING)
+
+    def area_of_image(labels: Any) -> int:
+        return int((labels == 1).sum())
+
+    calibrated = bundled.guaranteed(scans, logits, labels, ["volume", area_of_image], spacing=SPACING)
+    assert str(calibrated.guarantee).startswith("Calibrated on 9 volumes: ")
+    assert "Intervals of level 0.9 of area_of_image, volume: the true value of a label in a new volume lies" in str(
+        calibrated.guarantee
+    )
     calibrated.save(tmp_path / "refiner.safetensors")
     loaded = lp.Refiner.load(tmp_path / "refiner.safetensors")
     low, high = loaded.measure(scans[0], logits[0], "volume", spacing=SPACING).interval(0.9, guarantee=loaded)

@@ -85,6 +85,7 @@ class Outputs:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             record = json.loads(self.record.read_text("utf-8"))
             same = record["settings"] == settings and record["inputs"] == inputs and "changes" in record
+            same = same and all("area" in row or "mean_volume" in row for row in record["labels"])  # not of 0.1.0
             if same and all(Path(name).is_file() for name in map(self.folder.__truediv__, record["files"])):
                 return dict(record)
         return None
@@ -123,7 +124,7 @@ class Outputs:
             "changes": shown.changes,
             "spacing": content.spacing,
             "n_labels": n_labels,
-            "labels": _labels(shown, areas, low, high, self.names, counted),
+            "labels": _labels(shown, areas, low, high, self.names, content.spacing),
             "level": INTERVAL,
             "guaranteed": guaranteed,
             "learned_on": learned_on,
@@ -208,9 +209,17 @@ def _sample(number: int) -> str:
 
 
 def _labels(
-    result: Result, areas: Measurement, low: Array, high: Array, names: tuple[str, ...] | None, counted: str
+    result: Result,
+    areas: Measurement,
+    low: Array,
+    high: Array,
+    names: tuple[str, ...] | None,
+    spacing: tuple[float, ...] | None,
 ) -> list[dict[str, Any]]:
-    """Return the area of each label that occurs, largest first: in the label map, and its distribution in samples."""
+    """Return the area of each label that occurs, largest first: in the label map, and its distribution in samples.
+
+    The keys "area" and "mean_volume" are means over the samples; "pixels", "voxels" and "volume" are of the label map.
+    """
     mean, spread, median = areas.mean, areas.std, np.median(areas.values, axis=0)
     counts = np.bincount(result.labels[result.labels >= 0], minlength=len(mean))
     present = np.flatnonzero((mean > 0) | (counts > 0))
@@ -218,8 +227,9 @@ def _labels(
         {
             "label": int(k),
             "name": None if names is None else names[k],
-            counted: int(counts[k]),
-            areas.quantity: float(mean[k]),
+            "pixels" if spacing is None else "voxels": int(counts[k]),
+            **({} if spacing is None else {"volume": int(counts[k]) * math.prod(spacing)}),
+            "area" if spacing is None else "mean_volume": float(mean[k]),
             "std": None if np.isnan(spread[k]) else float(spread[k]),
             "median": float(median[k]),
             "interval": [float(low[k]), float(high[k])],

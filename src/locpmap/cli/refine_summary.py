@@ -36,10 +36,10 @@ def summary(done: Sequence[Record], output: Path) -> str:
 def _areas(record: Record) -> list[str]:
     """Return a table of the labels that are present, and the number of the others."""
     present, rows = _present(record), []
-    digits = ".0f" if record["spacing"] is None else ".1f"
+    size, digits = ("pixels", ".0f") if record["spacing"] is None else ("volume", ".1f")
     for row in present:
         low, high = row["interval"]
-        sizes = f"{_size(row, record):{digits}}", f"{row['median']:{digits}}", f"{low:.0f} to {high:.0f}"
+        sizes = f"{row[size]:{digits}}", f"{row['median']:{digits}}", f"{low:.0f} to {high:.0f}"
         rows.append((_title(row), *sizes, f"{count_of(row) / max(1, count_of(record)):.1%}"))
     interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
     unit = "pixels" if record["spacing"] is None else "volume in mm³"
@@ -69,19 +69,14 @@ def _largest(row: Record, record: Record) -> str:
     if record["spacing"] is None:
         return f"{_title(row)} {count_of(row) / max(1, count_of(record)):.0%}"
     low, high = row["interval"]
-    return f"{_title(row)}: {_size(row, record):.0f} ({low:.0f} to {high:.0f})"
+    return f"{_title(row)}: {row['volume']:.0f} ({low:.0f} to {high:.0f})"
 
 
 def _present(record: Record) -> list[Record]:
     """Return the labels, largest first, without those that have no pixel and a mean area that is printed as 0.0%."""
     total = max(1, count_of(record)) * math.prod(record["spacing"] or ())
-    means = [(row, float(row["area"] if "area" in row else row["volume"])) for row in record["labels"]]
+    means = [(row, float(row["area"] if "area" in row else row["mean_volume"])) for row in record["labels"]]
     return [row for row, mean in means if count_of(row) or mean / total >= LEAST]
-
-
-def _size(row: Record, record: Record) -> float:
-    """Return the area of a label in the label map in pixels, or its volume in mm³."""
-    return count_of(row) * math.prod(record["spacing"] or ())
 
 
 def _title(row: Record) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from locpmap.cli.refine_inputs import VOLUMES
 from locpmap.cli.scheduling import open_workers
 from locpmap.errors import InputError
 
@@ -41,6 +42,8 @@ class Tiled:
 def is_tiled(image: Path, output: Path) -> bool:
     """Return whether the output is a zarr group, which is written in tiles."""
     if output.suffix.lower() == ENDING:
+        if image.name.lower().endswith(VOLUMES):
+            raise InputError(f"--output is {output}, expected a folder for the NIfTI files of {image}")
         return True
     if image.suffix.lower() == ENDING:
         raise InputError(f"--output is {output}, expected a name that ends in {ENDING} for {image}")

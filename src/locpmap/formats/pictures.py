@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 OPACITY = 0.55  # opacity in an overlay of a label with entropy 0
 LEAST_SIDE = 160  # smallest side of a panel in pixels; smaller results are enlarged
+MOST_SIDE = 2048  # of a slice of a volume
 GAP, CAPTION = 8, 18  # pixels between panels, and above them
 # Colours at least 21 apart in CIELAB, and at least 6 as people with red-green colour blindness see them.
 CHOSEN = (
@@ -125,8 +126,10 @@ def write_slices(
     """Write overlays of three slices of a volume (X, Y, Z), in proportion to the sides of its voxels, and a legend.
 
     The slices are those of `widest_slice`. The first of their two axes points to the right, and the second one up.
+    A slice has at most 2048 pixels along a side.
     """
-    pixel, panels, seen = min(spacing), {}, np.zeros(n_labels + 1, bool)
+    longest = max(n * side for n, side in zip(labels.shape, spacing, strict=True))
+    pixel, panels, seen = max(min(spacing), longest / MOST_SIDE), {}, np.zeros(n_labels + 1, bool)
     for axis, name in enumerate("xyz"):
         chosen = widest_slice(labels, axis)
         image, numbers, doubt = (np.rot90(values.take(chosen, axis)) for values in (scan, labels, entropy))
@@ -134,7 +137,7 @@ def write_slices(
         across, up = (side / pixel for side in np.delete(spacing, axis))
         shown = _overlay(image, numbers, doubt, n_labels)
         rows, columns = (
-            (np.arange(round(n * times)) / times).astype(int).clip(0, n - 1)
+            (np.arange(max(1, round(n * times))) / times).astype(int).clip(0, n - 1)
             for n, times in zip(shown.shape, (up, across), strict=False)
         )
         panels[f"{name} = {chosen} of 0 to {labels.shape[axis] - 1}"] = shown[np.ix_(rows, columns)]

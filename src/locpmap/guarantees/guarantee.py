@@ -59,7 +59,7 @@ class Guarantee:
         text = "\n".join(
             [
                 f"Calibrated on {n} images: levels up to {n / (n + 1):.3f}, abstention down to {1 / (n + 1):.3f}.",
-                f"Intervals of level 0.9 of {names}: the true value of a label in a new image lies"
+                "Intervals of level 0.9 of {names}: the true value of a label in a new image lies"
                 " inside with a probability of at least 0.9; with jointly=True, those of all labels of the image do.",
                 "Label sets of level 0.9: on average over new images, at least 0.9 of the pixels of an image have"
                 " their true label in their set.",
@@ -68,7 +68,8 @@ class Guarantee:
                 ASSUMPTION,
             ]
         )
-        return in_words_of_volumes(text) if self.of_volumes else text
+        text = in_words_of_volumes(text) if self.of_volumes else text
+        return text.replace("{names}", names)  # callables have names of their own
 
     @property
     def of_volumes(self) -> bool:
