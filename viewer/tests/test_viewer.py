@@ -846,3 +846,13 @@ def test_folders_without_pairs_are_refused(capsys: pytest.CaptureFixture[str], t
     (tmp_path / "a.png").write_bytes(png(IMAGE))
     Run(capsys, "view", tmp_path, "--no-browser").check_refusal("holds no image")
     Run(capsys, "view", tmp_path / "a.png", "--no-browser").check_refusal("not a folder")
+    Run(capsys, "view", tmp_path / "a.png", tmp_path / "b.npy", "--no-browser").check_refusal("b.npy does not exist")
+
+
+@pytest.mark.parametrize("given", ["a.nii.gz", ".", "a.nii.gz b.nii"])
+def test_volumes_are_refused_with_what_to_do_instead(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, given: str
+) -> None:
+    (tmp_path / "a.nii.gz").touch()
+    words = "a.nii.gz is a volume, expected images: refine it with `locpmap refine SCAN LOGITS -o OUT`"
+    Run(capsys, "view", *(tmp_path / name for name in given.split()), "--no-browser").check_refusal(words)

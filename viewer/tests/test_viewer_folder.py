@@ -15,6 +15,7 @@ from locpmap.formats import label_colours
 from locpmap_viewer.colours import coloured
 from locpmap_viewer.decoding import Settings, decode
 from locpmap_viewer.scenes import pairs, read_scene
+from locpmap_viewer.server import _checked
 from locpmap_viewer.session import Session
 from locpmap_viewer.summary import pixel, scene_facts, summary
 
@@ -64,6 +65,10 @@ def test_both_files_are_optional_and_read_again_after_a_change(folder: Path) -> 
     scene = session.scene("folder:cat")
     assert scene.names == ("label 0", "label 1", "label 2")
     assert scene.truth is None
+    image, scores, *_ = pairs(folder)["cat"]
+    alone = Session(_checked(image, scores))
+    assert alone.listed()[0] == ("folder:cat", "cat", "folder")
+    np.testing.assert_array_equal(alone.scene("folder:cat").scores, scene.scores)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from locpmap.errors import InputError
 if TYPE_CHECKING:
     import uvicorn
 
+    from locpmap_viewer.scenes import Files
     from locpmap_viewer.session import Session
 
 HOST = "127.0.0.1"
@@ -25,6 +26,7 @@ HOST = "127.0.0.1"
 
 def view(
     folder: Path | None = None,
+    logits: Path | None = None,
     *,
     model: Path | None = None,
     port: int = 0,
@@ -36,6 +38,8 @@ def view(
     Args:
         folder (Path, default None): Folder of images with logits of the same name, shown in addition to the examples.
             ``NAME.truth.png`` holds the true labels of NAME (255: unknown), ``names.txt`` one label name per line.
+            With ``logits``, one image.
+        logits (Path, default None): Logits of the image.
         model (Path, default None): File of ``Refiner.save``, for the folder and for uploads; the default is the bundled
             refiner.  If it has a guarantee, intervals of areas are guaranteed.
         port (int, default 0): Port on the loopback address; 0 selects a free port.
@@ -52,7 +56,7 @@ def view(
     from locpmap_viewer.session import Session
 
     refiner = None if model is None else Refiner.load(model)
-    session, token = Session(_checked(folder), refiner), secrets.token_urlsafe(24)
+    session, token = Session(_checked(folder, logits), refiner), secrets.token_urlsafe(24)
     with _listening(port) as listener:
         port = listener.getsockname()[1]
         address = f"http://{HOST}:{port}/#token={token}"  # browsers do not send the part after #
@@ -84,20 +88,30 @@ def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session:
     server.run(sockets=[listener])
 
 
-def _checked(folder: Path | None) -> Path | None:
-    """Return the folder; raise if it holds no image with logits."""
-    from locpmap_viewer.scenes import IMAGES, SCORES, pairs
+def _checked(folder: Path | None, logits: Path | None) -> Path | Files | None:
+    """Return the folder, or an image with its logits; raise if a folder holds no image with logits."""
+    from locpmap_viewer.scenes import IMAGES, SCORES, Files, pairs
 
-    if folder is None:
-        return None
+    if folder is None or (logits is None and folder.is_dir() and pairs(folder)):
+        return folder
+    for path in (folder, logits) if logits is not None else folder.iterdir() if folder.is_dir() else (folder,):
+        if path.name.lower().endswith((".nii", ".nii.gz")):
+            raise InputError(
+                f"{path} is a volume, expected images: refine it with `locpmap refine SCAN LOGITS -o OUT`, which also"
+                " writes a picture of three slices"
+            )
+    if logits is not None:
+        for path, endings in ((folder, IMAGES), (logits, SCORES)):
+            if not path.is_file() or path.suffix.lower() not in endings:
+                what = "is of another kind" if path.exists() else "does not exist"
+                raise InputError(f"{path} {what}, expected a file that ends in {', '.join(endings)}")
+        return Files(folder, logits)
     if not folder.is_dir():
         what = "is not a folder" if folder.exists() else "does not exist"
-        raise InputError(f"FOLDER {folder} {what}, expected a folder")
-    if not pairs(folder):
-        raise InputError(
-            f"FOLDER {folder} holds no image ({', '.join(IMAGES)}) with logits of the same name ({', '.join(SCORES)})"
-        )
-    return folder
+        raise InputError(f"FOLDER {folder} {what}, expected a folder, or an image and its logits")
+    raise InputError(
+        f"FOLDER {folder} holds no image ({', '.join(IMAGES)}) with logits of the same name ({', '.join(SCORES)})"
+    )
 
 
 def _listening(port: int) -> socket.socket:

@@ -16,7 +16,7 @@ from locpmap.errors import InputError
 from locpmap.refining import Refiner
 from locpmap_viewer.decoding import MAX_SECONDS, Decoding, Settings, decode
 from locpmap_viewer.examples import EXAMPLES
-from locpmap_viewer.scenes import Files, Scene, example_scene, pairs, read_scene
+from locpmap_viewer.scenes import Files, Scene, example_scene, pairs, printable, read_scene
 
 MAX_UPLOADS = 4
 MAX_SCENES = 4  # scenes of the folder and examples in memory
@@ -84,7 +84,7 @@ class _Run:
 class Session:
     """State for one user with any number of pages.  One decoder runs at a time; a new request stops the page's run."""
 
-    def __init__(self, folder: Path | None = None, refiner: Refiner | None = None) -> None:
+    def __init__(self, folder: Path | Files | None = None, refiner: Refiner | None = None) -> None:
         self._folder = folder
         self.refiner = refiner
         self._uploads: OrderedDict[str, Scene] = OrderedDict()
@@ -211,6 +211,8 @@ class Session:
 
     def _pairs(self) -> dict[str, Files]:
         """Return the pairs of the folder; none if it cannot be read."""
+        if isinstance(self._folder, Files):  # of one image
+            return {printable(self._folder.image.stem): self._folder}
         try:
             return {} if self._folder is None else pairs(self._folder)
         except OSError:
