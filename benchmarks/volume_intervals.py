@@ -7,6 +7,7 @@ their 90 % intervals. With ``--record``, the results join benchmarks/results/vol
 """
 
 import json
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -30,7 +31,8 @@ from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
 ROOT = Path(__file__).parent.parent
-RECORD, PAGE, DATASET = ROOT / "benchmarks/results/volumes.json", ROOT / "docs/volumes.md", "hippocampus"
+RECORD, PAGE = ROOT / "benchmarks/results/volumes.json", ROOT / "docs/volumes.md"
+DATASET, STACK = "hippocampus", "membranes"  # the second one by benchmarks.volume_membranes
 N_SAMPLES = 39  # positions q · (M + 1) of the quantiles are whole numbers
 QUANTITIES = ("volume", "surface")
 SOFTMAX, SCALED, BUNDLED, FITTED = "softmax", "temperature scaling", "lp.refine, bundled", "lp.refine, fitted"
@@ -118,6 +120,11 @@ def measure(
         join_record(RECORD, DATASET, about | {"rows": rows, "pixels": gains, "origin": origin})
 
 
+def changes(gains: dict[str, Any], metrics: Iterable[str]) -> list[str]:
+    """Return the changes of metrics with their standard errors."""
+    return ["{:+.4f} ± {:.4f}".format(*gains[name]) for name in metrics]
+
+
 def tables_of(record: dict[str, Any]) -> dict[str, str]:
     """Return the tables of docs/volumes.md by name."""
     rows, one = record[DATASET]["rows"], record[DATASET]
@@ -132,12 +139,16 @@ def tables_of(record: dict[str, Any]) -> dict[str, str]:
         ),
         "probabilities": table(
             ("", *METRICS),
+            ((kind, *changes(gains, METRICS)) for kind, gains in one["pixels"].items()),
+        ),
+        "sections": table(
+            ("", "IoU", "NLL", "coverage of volumes", "coverage of surfaces"),
             (
-                (kind, *(f"{gain:+.4f} ± {error:.4f}" for gain, error in gains.values()))
-                for kind, gains in one["pixels"].items()
+                (kind, *changes(row["gains"], ("IoU", "NLL")), *(f"{row[q]['coverage']:.0%}" for q in QUANTITIES))
+                for kind, row in record[STACK]["rows"].items()
             ),
         ),
-        "origin": origins({DATASET: one}, "volumes", "held_out"),
+        "origin": origins({name: record[name] for name in (DATASET, STACK)}, "volumes", "held_out"),
     }
 
 
