@@ -62,6 +62,18 @@ def test_sentences_about_volumes_follow_from_the_record() -> None:
     assert gains[page.FITTED]["NLL"][0] < -2 * gains[page.FITTED]["NLL"][1]
     assert abs(gains[page.BUNDLED]["IoU"][0]) < 1e-4
     assert record["network"]["test"]["mean_iou"] == 0.835
+    stack = json.loads(page.RECORD.read_text())[page.STACK]
+    rows, between = stack["rows"], stack["volume - slices"]["fitted"]
+    assert [round(number, 4) for number in between["IoU"]] == [0.0006, 0.0003]
+    assert abs(between["NLL"][0]) < between["NLL"][1]
+    for kind in ("slices, fitted", "volume, fitted"):
+        (iou, error), (nll, its_error) = (rows[kind]["gains"][name] for name in ("IoU", "NLL"))
+        assert iou > 4 * error
+        assert nll < -4 * its_error
+    assert rows["volume, fitted"]["surface"]["coverage"] < rows["slices, fitted"]["surface"]["coverage"] < 0.75
+    assert rows["slices, fitted"]["volume"]["width"] > 2 * rows["volume, fitted"]["volume"]["width"]
+    assert rows["slices, fitted"]["volume"]["coverage"] == 1.0
+    assert min(rows[kind]["gains"]["NLL"][0] for kind in ("slices, bundled", "volume, bundled")) > 0
 
 
 def test_readme_has_the_numbers_of_the_records() -> None:
