@@ -14,6 +14,7 @@ from locpmap.kernels.cpu.sampling import links_of
 from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.model import VolumeWindow
 from locpmap.kernels.numba.add_volume_fields import add_volume_fields
+from locpmap.kernels.numba.volume_conditionals import volume_conditionals as numba_conditionals
 from locpmap.kernels.reference.add_volume_fields import add_volume_fields as reference_fields
 from locpmap.kernels.reference.conditionals import conditionals
 from locpmap.kernels.reference.volume_conditionals import volume_conditionals
@@ -56,6 +57,15 @@ def test_samples_equal_those_of_the_reference(shape: tuple[int, int, int], n_lab
             np.testing.assert_allclose(ours.score, reference.score, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(2, 3, 4), (5, 6)], ids=str)
+def test_conditionals_of_more_labels_than_a_byte_holds(shape: tuple[int, ...]) -> None:
+    unary = np.random.default_rng(0).normal(size=(*shape, 300))
+    unary[..., 280] += 6
+    pot = (lp.Potentials.volume if len(shape) == 3 else lp.Potentials.grid)(unary, 1.0)
+    ours, reference = both(pot, lp.LocPMAP(n_samples=5))
+    np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-9)
+
+
 def test_fields_without_scales() -> None:
     ours, reference = both(model((3, 4, 5), 3), lp.LocPMAP(n_samples=5, fields=lp.ErrorFields([], shared=2.0)))
     np.testing.assert_array_equal(ours.samples, reference.samples)
@@ -84,15 +94,19 @@ def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, conn
     assert np.stack(list(lp.samples(pot, decoder, seed=1, chunk=5))).tobytes() == whole.samples.tobytes()
 
 
-@pytest.mark.parametrize("connectivity", [6, 26])
-def test_conditionals_equal_those_of_the_flat_model(connectivity: int) -> None:
-    """The reference without edge lists agrees with the general one, and scores with those of the flat model."""
-    pot = model((3, 4, 5), 4, connectivity)
-    labels = np.random.default_rng(0).integers(0, 4, (2, 60, 5)).astype(np.uint8)
+@pytest.mark.parametrize("kernel", [volume_conditionals, numba_conditionals])
+@pytest.mark.parametrize("connectivity", [4, 6, 26])
+def test_conditionals_equal_those_of_the_flat_model(connectivity: int, kernel: Any) -> None:
+    """Kernels without edge lists agree with the general reference, on volumes and on grids."""
+    rng = np.random.default_rng(0)
+    weights = rng.random((2, 12, 4)), rng.random((2, 11, 5))
+    pot = lp.Potentials.grid(rng.normal(size=(2, 12, 5, 4)), weights)
+    pot = pot if connectivity == 4 else model((3, 4, 5), 4, connectivity)
+    labels = rng.integers(0, 4, (2, 60, 5)).astype(np.uint8)
     found, expected = np.zeros((2, 60, 4), np.int64), np.zeros((2, 60, 4), np.int64)
-    volume_conditionals(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
+    kernel(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
     conditionals(pot.model, labels, expected, 0, 7, 49)
-    np.testing.assert_allclose(found, expected, atol=4)
+    np.testing.assert_allclose(found, expected, atol=40)  # in units of 2^-40
 
 
 @pytest.mark.parametrize("weight", [150.0, -150.0, 3.0])

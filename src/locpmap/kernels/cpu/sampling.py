@@ -153,12 +153,14 @@ class Sampling(Dispatch):
         if totals.counts is None:
             totals.counts = np.zeros(model.unary.shape, totals.dtype)
         counts = totals.counts
-        packed, on_volume = drawn.arrays[0].ndim == 2, model.potts and model.volume is not None
-        form = "bit_" if packed else "volume_" if on_volume and totals.conditional else ""
+        packed = drawn.arrays[0].ndim == 2
+        on_grid = model.grid is not None and model.unary.shape[2] > 2  # of two labels, as packed samples
+        in_rows = model.potts and (on_grid or model.volume is not None)
+        form = "bit_" if packed else "volume_" if in_rows and totals.conditional else ""
         kernel = self.kernel_of(form + ("conditionals" if totals.conditional else "votes"))
         terms: tuple[Any, ...] = ()
         if totals.conditional:
-            terms = (model.unary, links_of(model)) if on_volume else (model.flat,)
+            terms = (model.unary, links_of(model)) if in_rows else (model.flat,)
 
         def add(begin: int, stop: int) -> None:
             for part, array in zip(drawn.parts, drawn.arrays, strict=True):
@@ -253,11 +255,13 @@ def takes_volume(model: ModelView) -> bool:
 
 
 def links_of(model: ModelView, lo: int = 0, hi: int | None = None) -> VolumeLinks:
-    """Return the edges of a volume and their Potts weights in images lo..hi."""
-    assert model.volume is not None
+    """Return the edges of a volume, or of a 4-connected grid, and their Potts weights in images lo..hi."""
     weights = model.step_weights(model.unary.dtype)
     mine = tuple(w if len(w) == 1 or hi is None else of_images(w, lo, hi) for w in weights)
-    return VolumeLinks(model.volume.shape, model.volume.steps, mine)
+    if model.volume is not None:
+        return VolumeLinks(model.volume.shape, model.volume.steps, mine)
+    assert model.grid is not None
+    return VolumeLinks((1, model.grid.height, model.grid.width), ((0, 0, 1), (0, 1, 0)), mine)
 
 
 def by_row(model: ModelView) -> Array:

@@ -1,4 +1,7 @@
-"""Numba version of `reference.volume_conditionals`: ``exp(score)`` is a product with one factor per neighbour."""
+"""Numba version of `reference.volume_conditionals`: ``exp(score)`` is a product with one factor per neighbour.
+
+Grids with Potts weights use it as volumes of one plane.
+"""
 
 import math
 
@@ -16,7 +19,7 @@ def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
     n_labels, n_slots = sums.shape[2], 2 * len(links.steps)
     scratch = (
         row_arrays(links, n_labels),
-        np.empty(n_slots, np.uint8),
+        np.empty(n_slots, labels.dtype),
         np.empty(n_labels),
         np.empty(n_labels, np.int64),
     )
