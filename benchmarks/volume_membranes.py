@@ -62,7 +62,7 @@ def refiners(scan: Array, logits: Array, labels: Array, seed: int) -> dict[str, 
 
 
 def measured(samples: Array, truth: Array) -> list[dict[str, Any]]:
-    """Return the volume in µm³ and the surface in µm² of the membranes of every block, in samples and in the truth."""
+    """Return the volume in µm³ and the surface in µm² of the membranes of every block, in samples and as true."""
     sides = tuple(side * MICRON for side in SPACING)
     structure = Volume(len(truth), SIDE, SIDE, spacing=sides)
     meters: dict[str, Callable[[Array], Array]] = {name: named_quantity(name, structure, 2) for name in QUANTITIES}
