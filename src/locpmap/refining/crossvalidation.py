@@ -56,8 +56,7 @@ def cross_validated(
     objective = checked_objective(objective)
     n_folds = whole_number("n_folds", n_folds, 2)
     labelled = [example for example in examples if (example.labels != VOID).any()]
-    groups = [example.group for example in labelled]
-    members = places_of(groups)
+    members = places_of([example.group for example in labelled])
     unit = "images" if len(members) == len(labelled) else "groups"
     if len(members) < n_folds:
         raise InputError(f"the number of {unit} with labels is {len(members)}, expected at least n_folds={n_folds}")

@@ -7,6 +7,7 @@ out unless they help.
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -81,15 +82,16 @@ def fit_share(points: Sequence[Points]) -> Setting:
     points = [one for one in points if (one.labels != VOID).any()]
     if not points:
         return Setting(0.0, Rule(THRESHOLDS[-1], 0.0))
-    first = _most_likely(points, candidates(THRESHOLDS, removed=REMOVED[1:2]))
-    best = _most_likely(points, candidates([first.rule.threshold], [first.share]))
-    gains = means_of_groups(_losses(points, None) - _losses(points, best), [one.group for one in points])
+    losses = cache(partial(_losses, points))
+
+    def most_likely(settings: Iterable[Setting]) -> Setting:
+        return min(settings, key=lambda setting: float(losses(setting).mean()))
+
+    first = most_likely(candidates(THRESHOLDS, removed=REMOVED[1:2]))
+    best = most_likely(candidates([first.rule.threshold], [first.share]))
+    gains = means_of_groups(losses(None) - losses(best), [one.group for one in points])
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else 0.0
     return best if gains.mean() > N_STANDARD_ERRORS * error else Setting(0.0, best.rule)
-
-
-def _most_likely(points: Sequence[Points], settings: Iterable[Setting]) -> Setting:
-    return min(settings, key=lambda setting: float(_losses(points, setting).mean()))
 
 
 def _losses(points: Sequence[Points], setting: Setting | None) -> Array:
