@@ -327,6 +327,15 @@ class Result:
         return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 
 
+def kept_samples(result: Result) -> Any:
+    """Return the samples of a result; a result without samples raises an `InputError`."""
+    if result.samples is None:
+        raise InputError(
+            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
+        )
+    return result.samples
+
+
 def variance_of(probability: Any) -> Any:
     """Return p(1 - p), of the same shape."""
     return probability * (1 - probability)

@@ -18,7 +18,7 @@ from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, OF_VOLUMES, PerLabel, named_quantity, unit_of
 from locpmap.potentials import Potentials
-from locpmap.result import Result
+from locpmap.result import Result, kept_samples
 
 MEASURING = LocPMAP(n_samples=200)
 MAX_VALUES = 2**27  # largest number of values in a measurement (1 GB)
@@ -198,13 +198,10 @@ class Meter:
 
 def _of_result(result: Result, meter: Meter) -> list[list[Array]]:
     """Return the values in a result's samples: one vector (K,) per image and sample."""
-    if result.samples is None:
-        raise InputError(
-            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
-        )
-    potentials, n_samples = result.potentials, len(result.samples)
+    samples, potentials = kept_samples(result), result.potentials
+    n_samples = len(samples)
     meter.total = n_samples * potentials.n_images
-    flat = result.samples.reshape(n_samples, potentials.n_images, potentials.n_sites)
+    flat = samples.reshape(n_samples, potentials.n_images, potentials.n_sites)
     return [list(map(meter, to_numpy(flat[:, n], "samples"))) for n in range(potentials.n_images)]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction, whole_number
 from locpmap.graphs import Graph
-from locpmap.result import Result
+from locpmap.result import Result, kept_samples
 from locpmap.unaries import read_spacing
 
 
@@ -113,10 +113,7 @@ def _checked(result: object, properties: object) -> list[str]:
     """Return the names of the properties without "label", which every table has; check the types of both arguments."""
     if not isinstance(result, Result):
         raise InputTypeError(f"result is a {type(result).__name__}, expected a Result that holds samples")
-    if result.samples is None:
-        raise InputError(
-            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
-        )
+    kept_samples(result)
     if result.potentials.batched or isinstance(result.potentials.structure, Graph):
         came = "a batch" if result.potentials.batched else "a graph"
         raise InputError(f"result is that of {came}, expected one image")
