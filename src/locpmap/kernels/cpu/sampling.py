@@ -103,7 +103,8 @@ class Sampling(Dispatch):
         unary = np.empty(model.unary.shape, model.unary.dtype)
         window: tuple[Any, ...] = (0, 0, 0, 0)
         if model.volume is not None:
-            add, window = self.kernel_of("add_volume_fields"), model.volume
+            # Without steps, one compiled kernel serves all volumes.
+            add, window = self.kernel_of("add_volume_fields"), model.volume._replace(steps=())
         elif model.window is not None:
             add, window = self.kernel_of("add_fields"), model.window[:4]
         else:

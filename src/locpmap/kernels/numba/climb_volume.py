@@ -23,6 +23,7 @@ from locpmap.kernels.numba.volume_rows import (
     link_row,
     random_row,
     row_arrays,
+    with_all_steps,
 )
 from locpmap.kernels.perturbation import GIVEN, PERTURBED, RANDOM
 
@@ -56,6 +57,7 @@ def climb_volume(climb, labels):
     rivals = (np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most))
     groups = np.empty((min(n_labels, FEW), GROUP), climb.unary.dtype)
     scratch = (row_arrays(climb.links, n_labels), groups, np.zeros(n_labels), rivals, np.empty(5, np.int64))
+    climb = climb._replace(links=with_all_steps(climb.links))
     climb_images(climb, n_colours, labels, sweeps, (dirty, pending, moved, described, sites), scratch)
     return sweeps
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from locpmap.kernels.model import UNIT
 from locpmap.kernels.numba.compiling import inner, kernel
-from locpmap.kernels.numba.volume_rows import link_row, row_arrays, weigh_row
+from locpmap.kernels.numba.volume_rows import link_row, row_arrays, weigh_row, with_all_steps
 
 _LARGEST = 600.0  # products of exponentials of weights with a larger sum may overflow: their logarithms are added
 
@@ -23,7 +23,7 @@ def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
         np.empty(n_labels),
         np.empty(n_labels, np.int64),
     )
-    add_images(unary, links, labels, sums, lo, begin, stop, scratch)
+    add_images(unary, with_all_steps(links), labels, sums, lo, begin, stop, scratch)
 
 
 @kernel

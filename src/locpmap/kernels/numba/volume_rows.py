@@ -12,6 +12,13 @@ from locpmap.kernels.reference.noise import LAZY_SITE, LOGISTIC, LOGISTIC_FINE, 
 LANES = 8  # samples that climb together: one bit each in a byte of marks
 GROUP = 4  # samples in a vector
 FEW = 8  # labels whose support is summed in vectors
+MOST_STEPS = 13
+
+
+def with_all_steps(links):
+    """Repeat the first step up to 13 steps, so that one compiled kernel serves all volumes; `link_row` skips these."""
+    more = MOST_STEPS - len(links.steps)
+    return links._replace(steps=links.steps + links.steps[:1] * more, weights=links.weights + links.weights[:1] * more)
 
 
 def row_arrays(links, n_labels):
@@ -34,14 +41,15 @@ def link_row(neighbours, links, n, z, y, stride, powers):
     """
     offset, weight, whole, known = neighbours
     depth, height, width = links.shape
+    n_steps = offset.shape[1] // 2
     key = ((z == 0) + 2 * (z == depth - 1) + 4 * (y == 0) + 8 * (y == height - 1)) * 2 + powers
-    for d in range(len(links.steps)):
+    for d in range(n_steps):
         key = -1 if links.weights[d].size > 1 else key
     if key >= 0 and known[0] == key:
         return known[1], whole[0]
     count, bound = 0, 0.0
     whole[:] = 0.0
-    for d in range(len(links.steps)):
+    for d in range(n_steps):
         dz, dy, dx = links.steps[d]
         mine = links.weights[d][n if len(links.weights[d]) > 1 else 0]
         for sign in (1, -1):
