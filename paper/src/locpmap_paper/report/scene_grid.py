@@ -37,19 +37,20 @@ def draw_grid(columns: Sequence[GridColumn], legend: Sequence[tuple[str, str]] =
     high = TITLE + sum(tall) + GAP * (len(tall) - 1) + below
     with styled():
         figure = Figure(figsize=(wide, high))
+        axis = figure.add_axes((0, 0, 1, 1))  # in inches; an axis per image takes twice as long
         top = high - TITLE
+        for n, column in enumerate(columns):
+            axis.text(n * (across + GAP) + across / 2, top + 0.05, column.title, ha="center", va="bottom", fontsize=9)
         for row, height in enumerate(tall):
             for n, column in enumerate(columns):
-                left = n * (across + GAP)
-                axis = figure.add_axes((left / wide, (top - height) / high, across / wide, height / high))
-                low, upper = column.limits
+                image, middle, (low, upper) = column.images[row], n * (across + GAP) + across / 2, column.limits
+                half = min(across, height * image.shape[1] / image.shape[0]) / 2
+                place = (middle - half, middle + half, top - height, top)
                 how = "antialiased" if column.smooth else "nearest"
-                axis.imshow(column.images[row], cmap=column.colours, vmin=low, vmax=upper, interpolation=how)
-                axis.set_axis_off()
-                if row == 0:
-                    middle = (left + across / 2) / wide
-                    figure.text(middle, (top + 0.05) / high, column.title, ha="center", va="bottom", fontsize=9)
+                axis.imshow(image, column.colours, vmin=low, vmax=upper, interpolation=how, extent=place)
             top -= height + GAP
+        axis.set(xlim=(0, wide), ylim=(0, high), aspect="auto")
+        axis.set_axis_off()
         if legend:
             patches = [Patch(facecolor=colour, edgecolor="#9aa5b1", linewidth=0.5) for _, colour in legend]
             names = [name for name, _ in legend]
