@@ -69,6 +69,7 @@ def pytest_collection_finish() -> None:
 # workers, one starts with DECODING and the other with LEARNING.  They compile different kernels, and each finds those
 # of the other in Numba's cache.
 DECODING = (
+    "tests/triton/test_compiling.py",
     "tests/test_invariants.py",
     "tests/test_contract.py",
     "tests/scale/test_refining.py",
