@@ -134,7 +134,7 @@ def untied_pairwise(crf: lp.CRF, features: Features) -> lp.Factored:
 
 
 def test_the_likelihood_of_small_models_is_exact() -> None:
-    images, labels = exact_images(30, 4, 4, 1.0, 0.3, np.random.default_rng(5))
+    images, labels = exact_images(8, 4, 4, 1.0, 0.3, np.random.default_rng(5))
     crf = tied_potts_crf()
     result = crf.fit(images, labels, "likelihood", l2=0.0, options=lp.learning.FitOptions(tolerance=1e-3))
     pot = crf.potentials(images)
