@@ -10,6 +10,7 @@ Times are CPU seconds of one process, with the fit of the start and without comp
 log-likelihood per pixel. `benchmarks.dial_page` writes the tables and the figure.
 """
 
+import json
 import time
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -95,18 +96,39 @@ def persistent(n_steps: int) -> Callable[[Any], Sampler]:
     return of
 
 
-def rows_resampled(n_steps: int) -> Callable[[Any], Sampler]:
-    """Return labels after ``n_steps`` iterations from the data, each of which resamples all even or all odd rows."""
+def rows_resampled(n_steps: int, *, persistent: bool = False) -> Callable[[Any], Sampler]:
+    """Return labels after ``n_steps`` iterations from the data, each of which resamples all even or all odd rows.
+
+    Persistent chains continue from the last labels instead.
+    """
+    state: list[Array] = []
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         rng = np.random.default_rng([seed, 1])
         unary = _potentials(batch, w).unary.reshape(batch.n_images, *batch.features.structure.shape, -1)
-        labels = batch.labels.reshape(unary.shape[:3]).astype(np.int64)
+        first = state[-1] if state and persistent else batch.labels
+        labels = first.reshape(unary.shape[:3]).astype(np.int64)
         for _ in range(n_steps):
             _resample_rows(unary, float(w[1]), labels, int(rng.integers(2)), rng)
+        state[:] = [labels]
         return labels.reshape(*batch.labels.shape, 1).astype(np.int16)
 
     return lambda parameters: sample
+
+
+def continued(n_steps: int) -> Callable[[Any], Sampler]:
+    """Return labels after ``n_steps`` sweeps of Gibbs sampling from a sample of LocPMAP."""
+
+    def of(parameters: Any) -> Sampler:
+        starts, chains = decoded(lp.LocPMAP(1))(parameters), chains_of(parameters, n_steps, 1, "cpu")
+
+        def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
+            labels = np.ascontiguousarray(starts(batch, w, 1, seed, first_image)[:, :, 0])
+            return chains(Batch(batch.features, labels, batch.site_weights), w, 1, seed + 2**40, first_image)
+
+        return sample
+
+    return of
 
 
 def _resample_rows(unary: Array, coupling: float, labels: Array, first: int, rng: np.random.Generator) -> None:
@@ -143,20 +165,26 @@ def methods(n_labels: int) -> dict[str, Callable[[Array, Array], Array]]:
         found[f"contrastive, {k}"] = lambda x, y, k=k: learned(x, y, "contrastive", n_steps=k)  # type: ignore[misc]
     return found | {
         "PCD, 5": lambda x, y: matched(x, y, persistent(5)),
+        "PCD rows, 5": lambda x, y: matched(x, y, rows_resampled(5, persistent=True)),
         "RLNS, 1": lambda x, y: matched(x, y, rows_resampled(1)),
         "RLNS, 5": lambda x, y: matched(x, y, rows_resampled(5)),
         "LocPMAP": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1))),
+        "LocPMAP, then 10": lambda x, y: matched(x, y, continued(10)),
         "PMP": lambda x, y: matched(x, y, decoded(lp.PerturbAndMaxProduct(1))),
         "consistent": lambda x, y: learned(x, y, "consistent"),
     }
 
 
-def measure(n_labels: int, coupling: float, size: int, n_images: int, seeds: range) -> dict[str, Any]:
+def measure(
+    n_labels: int, coupling: float, size: int, n_images: int, seeds: range, only: list[str] | None
+) -> dict[str, Any]:
     """Return root mean square errors of both weights, mean errors of the coupling, and seconds, by method."""
     rows: dict[str, list[list[float]]] = {}
     for seed in seeds:
         scores, labels = data(n_labels, coupling, size, n_images, seed)
         for name, method in methods(n_labels).items():
+            if only is not None and name not in only:
+                continue
             began = time.process_time()
             w = method(scores, labels)
             rows.setdefault(name, []).append([w[0] - 1, w[1] - coupling, time.process_time() - began])
@@ -207,6 +235,7 @@ def main(
     repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the first data set.")] = 0,
     record: Annotated[bool, typer.Option(help="Add the results to the record.")] = False,
+    method: Annotated[list[str] | None, typer.Option(help="Only add these methods to the record.")] = None,
     real: Annotated[bool, typer.Option("--digits", help="Learn from real digits instead.")] = False,
 ) -> None:
     """Measure all methods on all models."""
@@ -218,11 +247,12 @@ def main(
             join_record(RECORD, "digits", {"origin": origin, **found})
         return
     for n_labels in (2, 3):  # compile
-        for method in methods(n_labels).values():
-            method(*data(n_labels, 0.3, 5, 8, seed))
+        for name, one in methods(n_labels).items():
+            if method is None or name in method:
+                one(*data(n_labels, 0.3, 5, 8, seed))
     models = {
         f"{n_labels} labels, {name} coupling {coupling}": measure(
-            n_labels, coupling, size, n_images, range(seed, seed + repetitions)
+            n_labels, coupling, size, n_images, range(seed, seed + repetitions), method
         )
         for n_labels in (2, 3)
         for name, coupling in COUPLINGS.items()
@@ -230,6 +260,10 @@ def main(
     if record:
         about = machine.provenance("benchmarks.dial", seed, here)
         about = {"origin": about, "n_images": n_images, "size": size, "repetitions": repetitions}
+        if method is not None:
+            known = json.loads(RECORD.read_text())["couplings"]
+            models = {name: known["models"][name] | rows for name, rows in models.items()}
+            about = {**known, "added": about["origin"]}
         join_record(RECORD, "couplings", {**about, "models": models})
 
 

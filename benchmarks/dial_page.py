@@ -22,6 +22,7 @@ SHOWN = (
     "RLNS, 5",
     "PMP",
     "LocPMAP",
+    "consistent",
 )
 DECODERS = ("mean_field", "lbp", "gibbs", "locpmap")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from tests.support.odd_models import FORBIDDEN, ODD, normal
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.graphs import Graph, Grid, Volume
 from locpmap.graphs.block_draws import combs, forests, plan_draws
-from locpmap.inference import infer, samples
+from locpmap.inference import decoder, infer, samples
 from locpmap.inference.gibbs import Gibbs, start_labels
 from locpmap.inference.mixing import Halves, agreement, exchange
 from locpmap.kernels.block_plan import DrawPlan
@@ -445,6 +446,17 @@ def test_status_tells_whether_chains_agree() -> None:
     early = infer(pot, Gibbs(n_samples=400, n_chains=4), max_seconds=0)
     assert (early.r_hat, early.n_effective, early.n_sweeps) == (np.inf, 0, 1)
     assert infer(pot, Gibbs(n_samples=4), seed=1).r_hat is None
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"blocks": "rows"}, {"blocks": "strips:2"}, {"blocks": "clusters"}, {"tempering": 3}], ids=str
+)
+def test_time_limit_ends_a_run_after_the_sweep(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock advances by a second when it is read, which is once before the first sweep and once after each."""
+    monkeypatch.setattr(decoder, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
+    pot = Potentials.grid(normal(5, 6, 2), 0.5)
+    result = infer(pot, Gibbs(n_samples=4_000, n_chains=4, burn_in=0, **options), max_seconds=6.5)
+    assert (result.n_sweeps, result.n_samples) == (7, 28)
 
 
 @pytest.mark.parametrize("scale", [5.0, 10.0])

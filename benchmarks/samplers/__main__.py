@@ -11,10 +11,11 @@ import typer
 
 import locpmap as lp
 from benchmarks import machine
-from benchmarks.report import write_record
-from benchmarks.samplers.models import CASES, Case
+from benchmarks.report import join_record
+from benchmarks.samplers.models import CASES, LEARNED, Case, Learned
 from benchmarks.samplers.others import coupling_from_the_past, dmala, gibbs_with_gradients
 from benchmarks.samplers.page import PAGE, RECORD, write_page
+from benchmarks.samplers.updates import measure_updates
 from locpmap.result import Status
 
 MOST = 10**9 // 4 * 4  # samples; the time limit ends the run
@@ -55,12 +56,13 @@ def measured(name: str, potentials: lp.Potentials, exact: Any, seconds: float, s
     return {"seconds": time.perf_counter() - began, "error": error, "not_mixed": not_mixed}
 
 
-def applies(name: str, case: Case) -> bool:
-    """Return whether a sampler accepts the models: three need attractive ones."""
-    return case.low >= 0 or name not in ("Swendsen-Wang", "perturb and MAP", "coupling from the past")
+def applies(name: str, potentials: lp.Potentials) -> bool:
+    """Return whether a sampler accepts the model: three need an attractive one."""
+    attractive = potentials.pairwise.least_weight >= 0
+    return attractive or name not in ("Swendsen-Wang", "perturb and MAP", "coupling from the past")
 
 
-def solved(case: Case, seed: int) -> dict[str, Any]:
+def solved(case: Case | Learned, seed: int) -> dict[str, Any]:
     """Return the rows of all samplers on the models of a case: means over models, for each budget."""
     runs: dict[str, list[list[dict[str, Any]]]] = {}
     for number in range(case.n_models):
@@ -69,7 +71,7 @@ def solved(case: Case, seed: int) -> dict[str, Any]:
         exact = lp.infer(potentials, "exact").probability[..., 1]
         typer.echo(f"{case.name}, model {number}: exact in {time.perf_counter() - began:.1f} s")
         for name in (*OURS, *OTHERS):
-            if not applies(name, case):
+            if not applies(name, potentials):
                 continue
             if name in OURS:
                 lp.infer(potentials, OURS[name], max_seconds=0)  # compiles the kernels
@@ -92,15 +94,30 @@ def _mean(runs: list[list[dict[str, Any]]], key: str) -> list[Any]:
 def run(
     seed: int = 0,
     case: Annotated[list[str] | None, typer.Option(help="Only cases whose name contains this; all by default.")] = None,
-    record: Annotated[bool, typer.Option(help="Write benchmarks/results/samplers.json.")] = False,
+    learned: Annotated[bool, typer.Option(help="Learned models instead of random ones; needs LOCPMAP_DATA.")] = False,
+    record: Annotated[bool, typer.Option(help="Add to benchmarks/results/samplers.json.")] = False,
 ) -> None:
-    """Measure all samplers on all models, about twenty minutes."""
+    """Measure all samplers on all models of a kind, about twenty minutes."""
     here = machine.machine()
-    chosen = [one for one in CASES if case is None or any(part in one.name for part in case)]
+    models: tuple[Case | Learned, ...] = LEARNED if learned else CASES
+    chosen = [one for one in models if case is None or any(part in one.name for part in case)]
     found = {one.name: solved(one, seed) for one in chosen}
     if record:
         origin = machine.provenance("benchmarks.samplers", seed, here)
-        write_record(RECORD, {"cases": found, "origin": origin}, [])
+        join_record(RECORD, "learned" if learned else "random", {"cases": found, "origin": origin})
+
+
+@app.command()
+def updates(
+    seed: int = 0,
+    record: Annotated[bool, typer.Option(help="Add to benchmarks/results/samplers.json.")] = False,
+) -> None:
+    """Count site updates per microsecond of Gibbs sampling on the CPU, next to THRML's (install thrml first)."""
+    here = machine.machine()
+    found = measure_updates(seed)
+    typer.echo(json.dumps(found, indent=1))
+    if record:
+        join_record(RECORD, "updates", {**found, "origin": machine.provenance("benchmarks.samplers", seed, here)})
 
 
 @app.command()

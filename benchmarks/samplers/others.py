@@ -29,21 +29,65 @@ def quadratic(potentials: lp.Potentials) -> tuple[Floats, csr_array]:
     return (bias - coupling.sum(axis=1) / 2)[:, None], coupling
 
 
+Gains = Callable[[Floats], Floats]  # labels (S, C) -> d
 Step = Callable[[Floats, Floats, float], tuple[Floats, Floats]]  # labels, d, step size -> labels, accepted
+
+
+def gains_of(potentials: lp.Potentials) -> Gains:
+    """Return the function from labels to d."""
+    bias, coupling = quadratic(potentials)
+    return lambda y: (1 - 2 * y) * (bias + coupling @ y)
+
+
+def flip_one(rng: np.random.Generator, gains: Gains) -> Step:
+    """Return a step of Gibbs-with-gradients, which ignores the step size."""
+
+    def step(y: Floats, d: Floats, _: float) -> tuple[Floats, Floats]:
+        site = (d / 2 + rng.gumbel(size=d.shape)).argmax(axis=0)
+        here = (site, np.arange(y.shape[1]))
+        new = y.copy()
+        new[here] = 1 - new[here]
+        back = gains(new)
+        ratio = d[here] + (back[here] / 2 - logsumexp(back / 2, axis=0)) - (d[here] / 2 - logsumexp(d / 2, axis=0))
+        return new, np.log(rng.random(y.shape[1])) < ratio
+
+    return step
+
+
+def flip_all(rng: np.random.Generator, gains: Gains) -> Step:
+    """Return a step of DMALA."""
+
+    def step(y: Floats, d: Floats, size: float) -> tuple[Floats, Floats]:
+        odds = d / 2 - 1 / (2 * size)
+        flips = rng.random(y.shape) < expit(odds)
+        new = np.where(flips, 1 - y, y)
+        back = gains(new)
+        odds_back = back / 2 - 1 / (2 * size)
+        # The score is quadratic, so its change is the mean of the first-order changes at both ends.
+        change = ((d - back) * flips).sum(axis=0) / 2
+        there, return_ = (np.where(flips, log_expit(o), log_expit(-o)).sum(axis=0) for o in (odds, odds_back))
+        return new, np.log(rng.random(y.shape[1])) < change + return_ - there
+
+    return step
+
+
+def gibbs_with_gradients(potentials: lp.Potentials, seconds: float, seed: int) -> Floats:
+    """Flip one site, chosen in proportion to exp(d / 2), with a Metropolis-Hastings test (Grathwohl et al. 2021)."""
+    return _run(potentials, seconds, seed, flip_one, None)
+
+
+def dmala(potentials: lp.Potentials, seconds: float, seed: int) -> Floats:
+    """Flip all sites independently, with log odds d / 2 - 1 / (2 size), and test the whole move (Zhang et al. 2022)."""
+    return _run(potentials, seconds, seed, flip_all, 0.57)
 
 
 def _run(
     potentials: lp.Potentials, seconds: float, seed: int, make: Callable[..., Step], target: float | None
 ) -> Floats:
     """Run chains for some seconds; return the mean labels (S,) after burn-in, in which the step size is adapted."""
-    rng = np.random.default_rng(seed)
-    bias, coupling = quadratic(potentials)
-
-    def gains(y: Floats) -> Floats:
-        return (1 - 2 * y) * (bias + coupling @ y)
-
+    rng, gains = np.random.default_rng(seed), gains_of(potentials)
     step, size = make(rng, gains), 0.3
-    y = rng.integers(0, 2, (len(bias), N_CHAINS)).astype(np.float64)
+    y = rng.integers(0, 2, (potentials.unary[0].shape[0], N_CHAINS)).astype(np.float64)
     d, total, n = gains(y), np.zeros(y.shape), 0
     began = time.perf_counter()
     while (elapsed := time.perf_counter() - began) < seconds:
@@ -56,44 +100,6 @@ def _run(
         elif target is not None:
             size *= 1.02 if accepted.mean() > target else 1 / 1.02
     return total.mean(axis=1) / max(n, 1)
-
-
-def gibbs_with_gradients(potentials: lp.Potentials, seconds: float, seed: int) -> Floats:
-    """Flip one site, chosen in proportion to exp(d / 2), with a Metropolis-Hastings test (Grathwohl et al. 2021)."""
-
-    def make(rng: np.random.Generator, gains: Callable[[Floats], Floats]) -> Step:
-        def step(y: Floats, d: Floats, _: float) -> tuple[Floats, Floats]:
-            site = (d / 2 + rng.gumbel(size=d.shape)).argmax(axis=0)
-            here = (site, np.arange(y.shape[1]))
-            new = y.copy()
-            new[here] = 1 - new[here]
-            back = gains(new)
-            ratio = d[here] + (back[here] / 2 - logsumexp(back / 2, axis=0)) - (d[here] / 2 - logsumexp(d / 2, axis=0))
-            return new, np.log(rng.random(y.shape[1])) < ratio
-
-        return step
-
-    return _run(potentials, seconds, seed, make, None)
-
-
-def dmala(potentials: lp.Potentials, seconds: float, seed: int) -> Floats:
-    """Flip all sites independently, with log odds d / 2 - 1 / (2 size), and test the whole move (Zhang et al. 2022)."""
-
-    def make(rng: np.random.Generator, gains: Callable[[Floats], Floats]) -> Step:
-        def step(y: Floats, d: Floats, size: float) -> tuple[Floats, Floats]:
-            odds = d / 2 - 1 / (2 * size)
-            flips = rng.random(y.shape) < expit(odds)
-            new = np.where(flips, 1 - y, y)
-            back = gains(new)
-            odds_back = back / 2 - 1 / (2 * size)
-            # The score is quadratic, so its change is the mean of the first-order changes at both ends.
-            change = ((d - back) * flips).sum(axis=0) / 2
-            there, return_ = (np.where(flips, log_expit(o), log_expit(-o)).sum(axis=0) for o in (odds, odds_back))
-            return new, np.log(rng.random(y.shape[1])) < change + return_ - there
-
-        return step
-
-    return _run(potentials, seconds, seed, make, 0.57)
 
 
 def coupling_from_the_past(potentials: lp.Potentials, seconds: float, seed: int) -> Floats | None:

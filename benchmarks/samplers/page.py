@@ -16,27 +16,40 @@ MARKERS = "osd^vPX*"
 
 
 def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the table of errors at the largest budget, and that of the origin."""
-    cases = record["cases"]
-    names = list(dict.fromkeys(name for one in cases.values() for name in one["samplers"]))
-    origin = record["origin"]
+    """Return the tables of errors at the largest budget, of the speed next to THRML's, and of the origins."""
+    parts = [record[name]["origin"] for name in ("random", "learned", "updates")]
+    chains = record["updates"]["chains"]
     return {
-        "errors": table(
-            ("mean absolute error after", *(f"{case}: {one['budgets'][-1]:g} s" for case, one in cases.items())),
-            ((name, *(_cell(one["samplers"].get(name)) for one in cases.values())) for name in names),
+        "errors": _errors(record["random"]["cases"]),
+        "learned": _errors(record["learned"]["cases"]),
+        "updates": table(
+            ("chains", "locpmap", "THRML", "ratio"),
+            (
+                (n, *(f"{one['per_microsecond'][name]:.1f}" for name in ("locpmap", "THRML")), f"{one['ratio']:.1f}")
+                for n, one in chains.items()
+            ),
         ),
         "origin": table(
             ("command", "machine", "load", "date"),
-            [
+            (
                 (
                     f"`{origin['command']}`",
                     f"{origin['machine']['cpu']}, {origin['machine']['cores']} cores",
                     str(origin["machine"]["load"]),
                     origin["date"],
                 )
-            ],
+                for origin in parts
+            ),
         ),
     }
+
+
+def _errors(cases: Mapping[str, Any]) -> str:
+    names = list(dict.fromkeys(name for one in cases.values() for name in one["samplers"]))
+    return table(
+        ("mean absolute error after", *(f"{case}: {one['budgets'][-1]:g} s" for case, one in cases.items())),
+        ((name, *(_cell(one["samplers"].get(name)) for one in cases.values())) for name in names),
+    )
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:
@@ -50,7 +63,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     """Draw errors against seconds, one panel per model."""
     import matplotlib.pyplot as plt
 
-    cases = record["cases"]
+    cases = record["random"]["cases"] | record["learned"]["cases"]
     names = list(dict.fromkeys(name for one in cases.values() for name in one["samplers"]))
     looks: dict[str, dict[str, Any]] = {}
     used = dict.fromkeys((colour for _, colour in FAMILIES), 0)
@@ -59,7 +72,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         number = used[colour]
         used[colour] += 1
         looks[name] = {"color": colour, "linestyle": STYLES[number % len(STYLES)], "marker": MARKERS[number]}
-    figure, axes = plt.subplots(2, 3, figsize=(12, 8), layout="constrained", sharey=True)
+    figure, axes = plt.subplots(2, 5, figsize=(18, 8), layout="constrained", sharey=True)
     for axis, (case, one) in zip(axes.ravel(), cases.items(), strict=True):
         for name, row in one["samplers"].items():
             points = [(s, e) for s, e in zip(row["seconds"], row["error"], strict=True) if e is not None]
@@ -73,7 +86,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     for axis in axes[:, 0]:
         axis.set_ylabel("mean absolute error of marginals")
     handles = [plt.Line2D([], [], label=name, **look) for name, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=8, fontsize=8)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
