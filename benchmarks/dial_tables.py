@@ -45,17 +45,23 @@ def measure(case: Case) -> dict[str, Any]:
     """Return held-out IoU by objective, the chosen objective, and test IoU of decoders on its weights and on PL's."""
     held_out, test, seed = case.held_out.first(N_TUNING), case.test.first(N_TEST), case.seed_of("decoding")
     few = replace(case, fit=case.fit.first(N_FIT))
-    held, settings, fitted = {}, {}, {}
+    held, settings, fitted = {}, {}, {}  # by objective
+
+    def potentials_of(name: str, part: Part) -> lp.Potentials:
+        potentials = fitted[name].potentials(part.inputs)
+        assert potentials is not None
+        return normal_form(potentials)
+
     for name, model in LEARNERS.items():
         fitted[name] = model.fit(few, None, "cpu", lambda *_: None)  # type: ignore[arg-type]
-        potentials = normal_form(fitted[name].potentials(held_out.inputs))
+        potentials = potentials_of(name, held_out)
         quick = [TUNED.options | choice | {"n_samples": QUICK} for choice in TUNED.choices]
         scores = [mean_iou(potentials, held_out, case.seed_of("tuning"), TUNED.method, one) for one in quick]
         held[name], settings[name] = max(scores), TUNED.choices[int(np.argmax(scores))]
     chosen = max(held, key=held.__getitem__)
     rows: dict[str, Any] = {}
     for name in dict.fromkeys(("pseudolikelihood", chosen)):
-        potentials = normal_form(fitted[name].potentials(test.inputs))
+        potentials = potentials_of(name, test)
         options = TUNED.options | settings[name] | {"n_samples": N_SAMPLES}
         rows[name] = {"locpmap": mean_iou(potentials, test, seed, TUNED.method, options)}
         for other in (DECODERS[one] for one in OTHERS):
@@ -80,8 +86,8 @@ def main(
     """Measure two data sets at two noise levels with three seeds."""
     here, known = machine.machine(), json.loads(RECORD.read_text())
     found = known.get("tables", {}).get("cases", {}) if record else {}
-    about = {"n_fit": N_FIT, "n_tuning": N_TUNING, "n_test": N_TEST}
-    about |= {"origin": machine.provenance("benchmarks.dial_tables", 0, here)}
+    about: dict[str, Any] = {"n_fit": N_FIT, "n_tuning": N_TUNING, "n_test": N_TEST}
+    about["origin"] = machine.provenance("benchmarks.dial_tables", 0, here)
     for name, case in cases(data, found):
         found[name] = measure(case)
         typer.echo(f"{name}: {found[name]}")

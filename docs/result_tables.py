@@ -20,7 +20,7 @@ DENOISING = {"raw": "raw-pl", "deep": "deep-pl"}  # features -> model learned as
 SCENES = "pl-edges"
 TUNED = ("locpmap-tuned", "locpmap-tuned-sites")
 JOINT = "deep-consistent-far"
-CLEAR = 2.0  # standard errors
+CLEAR, LEVEL = 2.0, 1.0  # standard errors
 TITLES = {  # of models whose recorded titles use words that the pages no longer use
     "alike-edges": "similar pixels, boundaries, consistent",
     "joint-beside": "network and couplings, jointly, averaged with the network",
@@ -85,7 +85,9 @@ def not_first(record: Record) -> str:
     """List where another decoder has a higher mean IoU on the same weights, one line for each decoder that is first."""
     found = verdicts(record)
     lost = [verdict for verdict in found if not verdict.is_first]
-    text = f"LocPMAP is first in {len(found) - len(lost)} of {len(found)} combinations of weights and {_kind(record)}."
+    text = f"LocPMAP is first in {len(found) - len(lost)} of {len(found)} combinations of weights and {_kind(record)}"
+    n_level = sum(verdict.lead is not None and not verdict.lead.is_beyond(LEVEL) for verdict in lost)
+    text += f", and within one standard error of the first in {n_level} more." if n_level else "."
     by: dict[str, list[Verdict]] = {}
     for verdict in lost:
         by.setdefault(verdict.ahead[0].decoder.title, []).append(verdict)

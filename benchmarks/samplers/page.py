@@ -16,19 +16,11 @@ MARKERS = "osd^vPX*"
 
 
 def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of errors at the largest budget, of the speed next to THRML's, and of the origins."""
+    """Return the tables of errors at the largest budget, and of the origins."""
     parts = [record[name]["origin"] for name in ("random", "learned", "updates")]
-    chains = record["updates"]["chains"]
     return {
         "errors": _errors(record["random"]["cases"]),
         "learned": _errors(record["learned"]["cases"]),
-        "updates": table(
-            ("chains", "locpmap", "THRML", "ratio"),
-            (
-                (n, *(f"{one['per_microsecond'][name]:.1f}" for name in ("locpmap", "THRML")), f"{one['ratio']:.1f}")
-                for n, one in chains.items()
-            ),
-        ),
         "origin": table(
             ("command", "machine", "load", "date"),
             (
