@@ -22,6 +22,7 @@ from locpmap.metrics import intersection_over_union
 from locpmap_paper.experiments.decoders import DECODERS
 from locpmap_paper.experiments.denoising import CALTECH, MNIST
 from locpmap_paper.experiments.experiment import Case, Part
+from locpmap_paper.experiments.model import Fitted
 from locpmap_paper.experiments.normal import normal_form
 from locpmap_paper.experiments.raw import RAW_MODELS
 
@@ -45,7 +46,8 @@ def measure(case: Case) -> dict[str, Any]:
     """Return held-out IoU by objective, the chosen objective, and test IoU of decoders on its weights and on PL's."""
     held_out, test, seed = case.held_out.first(N_TUNING), case.test.first(N_TEST), case.seed_of("decoding")
     few = replace(case, fit=case.fit.first(N_FIT))
-    held, settings, fitted = {}, {}, {}  # by objective
+    fitted: dict[str, Fitted] = {}
+    held, settings = {}, {}
 
     def potentials_of(name: str, part: Part) -> lp.Potentials:
         potentials = fitted[name].potentials(part.inputs)

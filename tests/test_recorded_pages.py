@@ -49,6 +49,23 @@ def test_sentences_about_contrastive_learning_follow_from_the_record() -> None:
         assert then > 0.9 if "strong" in name else then < 1.5 * model["PCD, 5"]["coupling_rmse"]
 
 
+def test_sentences_about_the_chosen_objectives_follow_from_the_record() -> None:
+    page = pytest.importorskip("benchmarks.dial_page")
+    cases = json.loads(page.RECORD.read_text())["tables"]["cases"]
+    assert len(cases) == 8
+    digits, noisy, *silhouettes = page.columns(cases).values()
+    assert digits["gain"] > digits["error"]
+    assert digits["lead"] > digits["lead_error"]
+    assert noisy["gain"] < -noisy["error"]
+    assert (noisy["decoder"], noisy["lead"] < -noisy["lead_error"]) == ("lbp", True)
+    for one in silhouettes:
+        assert one["gain"] > one["error"]
+        assert abs(one["lead"]) < one["lead_error"]
+    for seed in (0, 1):
+        held_out = cases[f"mnist, amplitude, {seed}"]["held_out"]
+        assert held_out["contrastive"] > held_out["pseudolikelihood"]
+
+
 def test_sentences_about_volumes_follow_from_the_record() -> None:
     """Check docs/volumes.md."""
     page = pytest.importorskip("benchmarks.volume_intervals")
