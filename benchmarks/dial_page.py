@@ -110,7 +110,8 @@ def picture(record: dict[str, Any]) -> None:
     kinds = {"pseudolikelihood": "o", "composite": "s", "contrastive": "D", "PCD": "^", "RLNS": "v", "": "x"}
     for panel, (name, entry) in zip(axes.ravel(), record["couplings"]["models"].items(), strict=True):
         shown = {kind: [row for method, row in entry.items() if re.split("[, ]", method)[0] == kind] for kind in kinds}
-        shown["biased: LocPMAP, PMP, consistent"] = [entry[m] for m in ("LocPMAP", "LocPMAP, then 10", "PMP", "consistent")]
+        biased = ("LocPMAP", "LocPMAP, then 10", "PMP", "consistent")
+        shown["biased: LocPMAP, PMP, consistent"] = [entry[m] for m in biased]
         for kind, rows in shown.items():
             if rows:
                 points = [(row["cpu_seconds"], row["coupling_rmse"]) for row in rows]

@@ -1,4 +1,4 @@
-"""The NumPy samplers of benchmarks/samplers: their steps leave the distribution invariant."""
+"""The NumPy samplers of benchmarks: their steps leave the distribution invariant."""
 
 from __future__ import annotations
 
@@ -68,3 +68,21 @@ def test_coupling_from_the_past_samples_the_model(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(others, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
     found = others.coupling_from_the_past(pot, 4_000, 0)
     np.testing.assert_allclose(found, exact.probability @ exact.labellings, atol=0.02)
+
+
+def test_resampled_rows_leave_the_distribution_invariant() -> None:
+    """Check the chain of RLNS in benchmarks/dial.py."""
+    dial = pytest.importorskip("benchmarks.dial")
+    rng, coupling = np.random.default_rng(3), 0.9
+    unary = rng.normal(size=(2, 3, 2))
+    edges = lp.Potentials.grid(unary, coupling).model.edges.astype(np.int64)
+    exact = Enumeration(unary.reshape(6, 2), edges, np.broadcast_to(coupling * np.eye(2), (len(edges), 2, 2)))
+    drawn = rng.choice(len(exact.probability), N_CHAINS, p=exact.probability)
+    first = exact.labellings[drawn].astype(np.int64)
+    labels = first.reshape(-1, 2, 3).copy()
+    expected = np.zeros(64)
+    expected[exact.labellings @ PLACE] = exact.probability
+    for row in (0, 1, 0):
+        dial._resample_rows(np.broadcast_to(unary, (N_CHAINS, 2, 3, 2)), coupling, labels, row, rng)
+        assert chi_square_p_value(counts_of(labels.reshape(-1, 6).T), expected) > 1e-6
+    assert (labels.reshape(-1, 6) != first).any(axis=1).mean() > 0.5

@@ -15,7 +15,6 @@ from benchmarks.report import join_record
 from benchmarks.samplers.models import CASES, LEARNED, Case, Learned
 from benchmarks.samplers.others import coupling_from_the_past, dmala, gibbs_with_gradients
 from benchmarks.samplers.page import PAGE, RECORD, write_page
-from benchmarks.samplers.updates import measure_updates
 from locpmap.result import Status
 
 MOST = 10**9 // 4 * 4  # samples; the time limit ends the run
@@ -105,19 +104,6 @@ def run(
     if record:
         origin = machine.provenance("benchmarks.samplers", seed, here)
         join_record(RECORD, "learned" if learned else "random", {"cases": found, "origin": origin})
-
-
-@app.command()
-def updates(
-    seed: int = 0,
-    record: Annotated[bool, typer.Option(help="Add to benchmarks/results/samplers.json.")] = False,
-) -> None:
-    """Count site updates per microsecond of Gibbs sampling on the CPU, next to THRML's (install thrml first)."""
-    here = machine.machine()
-    found = measure_updates(seed)
-    typer.echo(json.dumps(found, indent=1))
-    if record:
-        join_record(RECORD, "updates", {**found, "origin": machine.provenance("benchmarks.samplers", seed, here)})
 
 
 @app.command()

@@ -17,7 +17,7 @@ MARKERS = "osd^vPX*"
 
 def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables of errors at the largest budget, and of the origins."""
-    parts = [record[name]["origin"] for name in ("random", "learned", "updates")]
+    parts = [record[name]["origin"] for name in ("random", "learned")]
     return {
         "errors": _errors(record["random"]["cases"]),
         "learned": _errors(record["learned"]["cases"]),

@@ -69,19 +69,20 @@ def thrml(model: Any, n_chains: int, n_sweeps: int, device: str) -> Callable[[],
     return lambda: jax.block_until_ready(compiled(keys))
 
 
-def seconds_of(call: Callable[[], Any], device: str) -> float:
-    """Return the median seconds of a call, after one that compiles."""
+def seconds_of(call: Callable[[], Any], device: str) -> tuple[float, float]:
+    """Return the median seconds of a call, after one that compiles: wall time, and CPU time of all threads."""
     import torch
 
-    def once() -> float:
-        began = time.perf_counter()
+    def once() -> tuple[float, float]:
+        began = time.perf_counter(), time.process_time()
         call()
         if device == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter() - began
+        return time.perf_counter() - began[0], time.process_time() - began[1]
 
     once()
-    return statistics.median(once() for _ in range(REPEATS))
+    walls, cpus = zip(*(once() for _ in range(REPEATS)), strict=True)
+    return statistics.median(walls), statistics.median(cpus)
 
 
 def main(
@@ -101,12 +102,14 @@ def main(
     model = grid(side, seed)
     updates = side * side * n_chains * n_sweeps
     seconds = {name: seconds_of(make(model, n_chains, n_sweeps, device), device) for name, make in SAMPLERS.items()}
-    rates = {name: updates / value / 1e9 for name, value in seconds.items()}
+    rates = {name: updates / wall / 1e9 for name, (wall, _) in seconds.items()}
+    per_cpu = {name: updates / cpu / 1e9 for name, (_, cpu) in seconds.items()}
     for name, rate in rates.items():
-        typer.echo(f"{name}: {rate:.3g} site updates per nanosecond")
+        typer.echo(f"{name}: {rate:.3g} site updates per nanosecond, {per_cpu[name]:.3g} per nanosecond of CPU time")
     if record:
+        more = {"updates per CPU nanosecond": per_cpu} if device == "cpu" else {}
         entry = {**machine.provenance("benchmarks.samplers.updates", seed, here), "thrml": version("thrml")}
-        join_record(RECORD, f"{side}², {n_chains} chains, {device}", {**entry, "updates per nanosecond": rates})
+        join_record(RECORD, f"{side}², {n_chains} chains, {device}", {**entry, "updates per nanosecond": rates, **more})
 
 
 SAMPLERS = {"lp.Gibbs": ours, "THRML": thrml}
