@@ -1,4 +1,4 @@
-"""Site updates per nanosecond of Gibbs sampling on a grid, beside THRML: `python -m benchmarks.samplers.updates`.
+"""Site updates per nanosecond of Gibbs sampling compared with THRML: `python -m benchmarks.samplers.updates`.
 
 THRML (a JAX library) runs many chains with ``jax.vmap``, ours runs them as a batch. Ours also counts the labels, from
 which probabilities follow; THRML only returns its last states, which is less work.
