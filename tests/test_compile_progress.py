@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from locpmap.kernels import compile_progress
-from locpmap.kernels.compile_progress import CompileProgress, called_by, on_terminal
+from locpmap.kernels.compile_progress import CompileProgress, called_by, on_stderr
 from locpmap.kernels.numba import climb_fields, climb_potts, noise, potts_contest
 
 
@@ -75,15 +75,18 @@ def test_functions_that_a_kernel_calls_are_found() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_only_terminals_get_the_line(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+def test_terminals_replace_the_line_and_other_streams_get_one(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setattr(compile_progress, "_told", False)
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr("sys.__stderr__", stream)
-    on_terminal("compiling")
-    on_terminal("")
-    assert stream.getvalue().strip() == ("compiling" if terminal else "")
-    assert stream.getvalue().endswith("\r") == terminal
+    for text in ("compiling", "still compiling", ""):
+        on_stderr(text)
+    if terminal:
+        assert [line.strip() for line in stream.getvalue().split("\r")] == ["", "compiling", "still compiling", "", ""]
+    else:
+        assert stream.getvalue() == "compiling\n"
 
 
 def test_a_progress_bar_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +95,7 @@ def test_a_progress_bar_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("sys.stderr", "sys.__stderr__"):
         monkeypatch.setattr(name, terminal)
     with Progress(console=Console(file=terminal, force_terminal=True), transient=True):
-        on_terminal("compiling")
+        on_stderr("compiling")
     assert "compiling" not in terminal.getvalue()
-    on_terminal("compiling")
+    on_stderr("compiling")
     assert "compiling" in terminal.getvalue()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from locpmap.kernels.compile_progress import on_terminal, progress
+from locpmap.kernels.compile_progress import on_stderr, progress
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,14 +34,15 @@ class ProgressBar:
     def __enter__(self) -> ProgressBar:
         if not self._over:
             self._timer.start()
-        progress.show = self._describe
+        if sys.stderr is not None and sys.stderr.isatty():
+            progress.show = self._describe
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        progress.show = on_terminal
+        progress.show = on_stderr
         with self._lock:
             self._over = True
             if self._shown is not None:

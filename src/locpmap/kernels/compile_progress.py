@@ -11,15 +11,25 @@ PATIENCE = 1.0  # seconds before anything is shown
 WIDTH = 60  # of the line
 
 
-def on_terminal(text: str) -> None:
-    """Replace the line on standard error, if that is a terminal or a notebook; an empty text clears it.
+_told = False  # whether a plain line was written
 
-    A progress bar of rich replaces the stream while it is shown: lines of ours would fill the screen then.
+
+def on_stderr(text: str) -> None:
+    """Replace the line on standard error in a terminal or a notebook; an empty text clears it.
+
+    Elsewhere, for example in a log file, write the first text as a plain line.  A progress bar of rich replaces the
+    stream while it is shown: lines of ours would fill the screen then.
     """
+    global _told
     with suppress(Exception):  # a closed or unusual stream must not end the run
         notebook = type(sys.stderr).__module__.startswith("ipykernel")
-        if notebook or (sys.stderr is sys.__stderr__ and sys.stderr is not None and sys.stderr.isatty()):
+        ours = sys.stderr is sys.__stderr__ and sys.stderr is not None
+        if notebook or (ours and sys.stderr.isatty()):
             sys.stderr.write(f"\r{text:{WIDTH}}" if text else f"\r{'':{WIDTH}}\r")
+            sys.stderr.flush()
+        elif ours and text and not _told:
+            _told = True
+            sys.stderr.write(f"{text}\n")
             sys.stderr.flush()
 
 
@@ -27,7 +37,7 @@ def on_terminal(text: str) -> None:
 class CompileProgress:
     """The functions compiled so far of those that a kernel calls, weighted by the size of their bytecode."""
 
-    show: Callable[[str], None] = on_terminal  # the command line shows the text in its progress bar
+    show: Callable[[str], None] = on_stderr  # the command line shows the text in its progress bar
     waiting: dict[Any, int] = field(default_factory=dict)  # weights of functions that are not compiled yet
     total: int = 0
     depth: int = 0
