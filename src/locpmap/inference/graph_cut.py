@@ -119,8 +119,10 @@ def binary_terms(problem: Problem, images: Array) -> Terms:
 
 def _allowed_scores(unary: Array, tables: Array, edges: Array) -> list[Array]:
     """Return the scores of the pairs 00, 01, 10, 11, (B, E) each, with -inf where a unary forbids an end."""
-    allowed = unary[:, edges] > -np.inf  # (B, E, 2 ends, 2 labels)
     pairs = ((a, b) for a in (0, 1) for b in (0, 1))
+    if (unary > -np.inf).all():
+        return [tables[:, :, a, b] for a, b in pairs]
+    allowed = unary[:, edges] > -np.inf  # (B, E, 2 ends, 2 labels)
     return [np.where(allowed[:, :, 0, a] & allowed[:, :, 1, b], tables[:, :, a, b], -np.inf) for a, b in pairs]
 
 
@@ -135,16 +137,20 @@ def _assemble(unary: Array, tables: Array, edges: Array) -> Terms:
     ok00, ok01, ok10, ok11 = (s > -np.inf for s in (s00, s01, s10, s11))
     whole = ok00 & ok01 & ok10 & ok11
     half = np.maximum(s00 + s11 - s01 - s10, 0.0) / 2
+    bias = unary[:, :, 1] - unary[:, :, 0]
+    first_end, second_end = ((np.arange(len(bias))[:, None] * bias.shape[1] + edges[:, k]).ravel() for k in (0, 1))
+    if whole.all():
+        np.add.at(bias.reshape(-1), first_end, ((s10 + s11 - s00 - s01) / 2).ravel())
+        np.add.at(bias.reshape(-1), second_end, ((s01 + s11 - s00 - s10) / 2).ravel())
+        return Terms(bias, half, half)
     first = np.select(
         [whole, ok00 & ok10, ok01 & ok11, ok00 & ok11], [(s10 + s11 - s00 - s01) / 2, s10 - s00, s11 - s01, s11 - s00]
     )
     second = np.select([whole, ok00 & ok01, ok10 & ok11], [(s01 + s11 - s00 - s10) / 2, s01 - s00, s11 - s10])
     first += np.where(ok00 | ok01, 0.0, np.inf) - np.where(ok10 | ok11, 0.0, np.inf)
     second += np.where(ok00 | ok10, 0.0, np.inf) - np.where(ok01 | ok11, 0.0, np.inf)
-    bias = unary[:, :, 1] - unary[:, :, 0]
-    image = np.arange(len(bias))[:, None]
-    np.add.at(bias, (image, edges[:, 0]), first)
-    np.add.at(bias, (image, edges[:, 1]), second)
+    np.add.at(bias.reshape(-1), first_end, first.ravel())
+    np.add.at(bias.reshape(-1), second_end, second.ravel())
     return Terms(bias, np.select([whole, ok10], [half, 0.0], np.inf), np.select([whole, ok01], [half, 0.0], np.inf))
 
 
@@ -162,16 +168,16 @@ def _expand(model: Model, state: _State, images: Array, alpha: int) -> None:
     with np.errstate(invalid="ignore"):
         terms = _assemble(choices, tables, edges)
     change = best_labels(terms.bias, edges, terms.ahead, terms.back)
-    before, after = (_binary_scores(choices, tables, edges, y) for y in (np.zeros_like(change), change))
-    helps = after > before
+    before = choices[:, :, 0].sum(axis=1) + tables[:, :, 0, 0].sum(axis=1)
+    helps = (_binary_scores(choices, tables, edges, change) > before) & change.any(axis=1)
     state.labels[images] = np.where(helps[:, None] & (change == 1), alpha, labels)
     state.failed[images] = np.where(helps, 0, state.failed[images] + 1)
 
 
 def _binary_scores(unary: Array, tables: Array, edges: Array, labels: Array) -> Array:
     """Return the scores (B,) of labels (B, S) in {0, 1}."""
-    image = np.arange(len(labels))[:, None]
-    pairs = tables[image, np.arange(len(edges)), labels[:, edges[:, 0]], labels[:, edges[:, 1]]]
+    kind = 2 * labels[:, edges[:, 0]] + labels[:, edges[:, 1]]
+    pairs = np.take_along_axis(tables.reshape(*kind.shape, 4), kind[:, :, None], axis=2)[:, :, 0]
     return np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1) + pairs.sum(axis=1)
 
 

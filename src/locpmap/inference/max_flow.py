@@ -45,7 +45,7 @@ def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDA
     first, second = ((edges[:, end] + offset).ravel() for end in (0, 1))
     links = _Links(first, second, ahead.ravel(), back.ravel())
     bias = bias.ravel().astype(np.float64)
-    labels = np.full(bias.shape, -1)
+    labels = np.full(bias.shape, -1, np.int8)
     links = _settle(bias, links[(links.ahead > 0) | (links.back > 0)], labels, n_sites)
     free = np.flatnonzero(labels < 0)
     if len(free):
@@ -53,7 +53,7 @@ def best_labels(bias: Array, edges: Array, ahead: Array, back: Array) -> npt.NDA
         number[free] = np.arange(len(free))
         links.first, links.second = number[links.first], number[links.second]
         labels[free] = _cut(bias[free], links, free // n_sites)
-    return labels.reshape(n_images, n_sites)
+    return labels.reshape(n_images, n_sites).astype(np.int64)
 
 
 def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
@@ -63,12 +63,13 @@ def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
     when a round labels few sites, so that its result does not depend on the rest of the batch.
     """
     size = len(bias)
-    image = np.arange(size) // n_sites
-    active = np.ones(size // n_sites, np.bool_)
+    active = np.ones((size // n_sites, 1), np.bool_)  # by image
+    symmetric = np.array_equal(links.ahead, links.back)
     while active.any():
-        if_one = np.bincount(links.first, links.ahead, size) + np.bincount(links.second, links.back, size)
-        if_zero = np.bincount(links.first, links.back, size) + np.bincount(links.second, links.ahead, size)
-        free = (labels < 0) & active[image]
+        if_one = if_zero = np.bincount(links.first, links.ahead, size) + np.bincount(links.second, links.back, size)
+        if not symmetric:
+            if_zero = np.bincount(links.first, links.back, size) + np.bincount(links.second, links.ahead, size)
+        free = ((labels < 0).reshape(-1, n_sites) & active).ravel()
         one = free & ((bias > if_one) | (bias == np.inf))
         zero = free & ((bias <= -if_zero) | (bias == -np.inf))
         labels[one], labels[zero] = 1, 0
@@ -77,12 +78,15 @@ def _settle(bias: Array, links: _Links, labels: Array, n_sites: int) -> _Links:
         if np.isnan(bias).any() or broken == np.inf:
             raise InputError(IMPOSSIBLE)
         with np.errstate(invalid="ignore"):  # inf - inf is NaN, which the next round reports
-            np.add.at(bias, links.first, np.where(z == 1, links.back, 0.0) - np.where(z == 0, links.ahead, 0.0))
-            np.add.at(bias, links.second, np.where(y == 1, links.ahead, 0.0) - np.where(y == 0, links.back, 0.0))
-        links = links[(y < 0) & (z < 0)]
+            to_first, to_second = np.flatnonzero((y < 0) & (z >= 0)), np.flatnonzero((z < 0) & (y >= 0))
+            gain = np.where(z[to_first] == 1, links.back[to_first], -links.ahead[to_first])
+            np.add.at(bias, links.first[to_first], gain)
+            gain = np.where(y[to_second] == 1, links.ahead[to_second], -links.back[to_second])
+            np.add.at(bias, links.second[to_second], gain)
+        links = links[np.flatnonzero((y < 0) & (z < 0))]
         settled, forced = one | zero, (labels < 0) & ~np.isfinite(bias)
-        active = np.bincount(image, settled) > WORTHWHILE * n_sites
-        active |= np.bincount(image, forced) > 0
+        active = settled.reshape(-1, n_sites).sum(axis=1, keepdims=True) > WORTHWHILE * n_sites
+        active |= forced.reshape(-1, n_sites).any(axis=1, keepdims=True)
     return links
 
 

@@ -20,6 +20,8 @@ def edge_tables(model: Model, image: int, edges: Array) -> Array:
 def pair_scores(model: Model, image: int, first: Array, second: Array) -> Array:
     """Return the score of one pair of labels per edge, (E,)."""
     features = model.features[image if len(model.features) > 1 else 0]
+    if model.potts:
+        return np.where(first == second, features[:, 0], 0.0)
     tables = model.tables[image if len(model.tables) > 1 else 0]
     which = np.arange(len(model.edges)) if len(tables) > 1 else np.zeros(len(model.edges), int)
     return (features * tables[which, :, first, second]).sum(axis=1)
