@@ -120,12 +120,6 @@ def test_strong_weights_neither_overflow_nor_vanish(weight: float) -> None:
     assert np.isfinite(ours.probability).all()
 
 
-def test_labels_that_do_not_fit_into_a_byte() -> None:
-    unary = np.random.default_rng(0).normal(size=(2, 3, 3, 300)).astype(np.float32)
-    ours, reference = both(lp.Potentials.volume(unary, 1.0), lp.LocPMAP(n_samples=5))
-    np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-7)
-
-
 @pytest.mark.parametrize("n_labels", [2, 3])
 @pytest.mark.parametrize("cell", [1, 2, 16])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)

@@ -187,8 +187,8 @@ def test_pydensecrf_page_follows_from_the_records() -> None:
     assert (dense["NLL"][2], dense["IoU"][2], len(cells)) == (20, 11, 20)
     assert (refined["NLL"], refined["IoU"]) == ((9, 11, 0), (10, 10, 0))
     words = " ".join(prose.split())
-    assert "raises the NLL of 20 and lowers the {term}`IoU` of 8" in words
-    assert "makes neither worse, lowers the NLL of 11 and raises the IoU of 10" in words
+    assert "raises the NLL of 20 and lowers the {term}`IoU` of 11" in words
+    assert "makes neither worse, lowers the NLL of 9 and raises the IoU of 10" in words
 
 
 def test_sentences_about_samplers_follow_from_the_record() -> None:
@@ -248,5 +248,5 @@ def test_sentences_about_learned_models_and_thrml_follow_from_the_record() -> No
     rates = [updates[f"256², {n} chains, cpu"]["updates per CPU nanosecond"] for n in (1, 4)]
     rounded = [[round(1000 * one[name], 1) for name in ("lp.Gibbs", "THRML")] for one in rates]
     assert rounded == [[11.6, 7.6], [12.8, 19.9]]
-    gpu = json.loads((ROOT / "benchmarks/results/gpu-nvidia-h200.json").read_text())["results"]["5,000 digits"]
-    assert round(5_000 * 28**2 * 100 / gpu["gibbs, 100 sweeps"]["milliseconds"] / 1e6, 1) == 22.8
+    gpu = updates["256², 64 chains, cuda"]["updates per nanosecond"]
+    assert [round(gpu[name], 1) for name in ("lp.Gibbs", "THRML")] == [19.4, 40.8]
