@@ -67,25 +67,33 @@ def nodes_of(factors, shift, top, left, height, width, key, image, sample):
 @inner
 def halve(nodes, finer, y0, x0):
     """Interpolate the nodes of cells at the nodes of cells of half the size."""
+    odd = x0 & 1
     for a in range(finer.shape[0]):
-        upper, lower = (y0 + a >> 1) - (y0 >> 1), (y0 + a + 1 >> 1) - (y0 >> 1)
-        for b in range(finer.shape[1]):
-            left, right = (x0 + b >> 1) - (x0 >> 1), (x0 + b + 1 >> 1) - (x0 >> 1)
-            four = nodes[upper, left] + nodes[upper, right] + nodes[lower, left] + nodes[lower, right]
-            finer[a, b] = (four + 2) >> 2
+        upper, lower = nodes[(y0 + a >> 1) - (y0 >> 1)], nodes[(y0 + a + 1 >> 1) - (y0 >> 1)]
+        row, count = finer[a], finer.shape[1]
+        if odd:
+            row[0] = (upper[0] + upper[1] + lower[0] + lower[1] + 2) >> 2
+        for b in range((count - odd) >> 1):
+            left, right = upper[odd + b] + lower[odd + b], upper[odd + b + 1] + lower[odd + b + 1]
+            row[odd + 2 * b] = (2 * left + 2) >> 2
+            row[odd + 2 * b + 1] = (left + right + 2) >> 2
+        if (count - odd) & 1:
+            last = odd + (count - odd >> 1)
+            row[count - 1] = (2 * (upper[last] + lower[last]) + 2) >> 2
 
 
 @inner
 def add_noise(nodes, factors, first, last, scale, y0, x0, key, image, sample):
     """Add the noise of one scale to the nodes of two labels, which share calls of Philox."""
-    group = scale * PAIRS + first // 2
+    group, k0, k1 = scale * PAIRS + first // 2, key[0], key[1]
+    factor, other = factors[first], factors[last] if last != first else np.int32(0)
     for a in range(nodes.shape[1]):
-        for b in range(nodes.shape[2]):
-            site = np.int64(y0 + a) * ROWS + x0 + b
-            w0, w1, w2, w3 = site_words(key[0], key[1], FIELD, image, sample, site, group)
-            nodes[first, a, b] += factors[first] * (byte_sum(w0, w1) - _MEAN)
-            if last != first:
-                nodes[last, a, b] += factors[last] * (byte_sum(w2, w3) - _MEAN)
+        site0 = np.int64(y0 + a) * ROWS + x0
+        mine, others = nodes[first, a], nodes[last, a]
+        for b in range(len(mine)):
+            w0, w1, w2, w3 = site_words(k0, k1, FIELD, image, sample, site0 + b, group)
+            mine[b] += factor * (byte_sum(w0, w1) - _MEAN)
+            others[b] += other * (byte_sum(w2, w3) - _MEAN)
 
 
 @inlined

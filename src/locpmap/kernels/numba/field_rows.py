@@ -26,12 +26,10 @@ def site_noise(words, noise, place, width):
     k0, k1, image, sample = noise
     row, column, full_width, _ = place
     for r in range(words.shape[1] // width):
-        number = np.int64(row + r) * full_width + column
-        here = words[:, r * width : (r + 1) * width]
-        for c in range(width):
-            here[0, c], here[1, c], here[2, c], here[3, c] = site_words(
-                k0, k1, LAZY_SITE, image, sample >> 2, number + c, 0
-            )
+        number, begin = np.int64(row + r) * full_width + column, r * width
+        for c in range(width):  # without a slice of `words`, so that the loop vectorises
+            w0, w1, w2, w3 = site_words(k0, k1, LAZY_SITE, image, sample >> 2, number + c, 0)
+            words[0, begin + c], words[1, begin + c], words[2, begin + c], words[3, begin + c] = w0, w1, w2, w3
 
 
 def safe_gaps(n_labels, temperature):
