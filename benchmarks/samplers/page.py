@@ -1,5 +1,6 @@
-"""Table and figure of docs/samplers.md from the record, written by ``python -m benchmarks.samplers page``."""
+"""Tables and figures of docs/samplers.md from the records, written by ``python -m benchmarks.samplers page``."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,10 @@ from benchmarks.refining_page import filled, table
 
 ROOT = Path(__file__).parents[2]
 RECORD, PAGE = ROOT / "benchmarks/results/samplers.json", ROOT / "docs/samplers.md"
-FIGURE = ROOT / "docs/figures/samplers.png"
+UPDATES = ROOT / "benchmarks/results/updates.json"
+FIGURES = ROOT / "docs/figures"
 TARGET = 0.05
+PER_CPU = "updates per CPU nanosecond"
 FAMILIES = (("LocPMAP", "tab:red"), ("Gibbs,", "tab:blue"), ("Swendsen", "tab:green"), ("", "tab:gray"))
 STYLES = ("-", "--", ":", "-.")
 MARKERS = "osd^vPX*"
@@ -51,11 +54,10 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     return text + ("*" if row["not_mixed"][-1] else "")
 
 
-def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Draw errors against seconds, one panel per model."""
+def draw_errors(cases: Mapping[str, Any], n_columns: int, path: Path) -> None:
+    """Draw errors against seconds, one panel per kind of model."""
     import matplotlib.pyplot as plt
 
-    cases = record["random"]["cases"] | record["learned"]["cases"]
     names = list(dict.fromkeys(name for one in cases.values() for name in one["samplers"]))
     looks: dict[str, dict[str, Any]] = {}
     used = dict.fromkeys((colour for _, colour in FAMILIES), 0)
@@ -64,7 +66,9 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
         number = used[colour]
         used[colour] += 1
         looks[name] = {"color": colour, "linestyle": STYLES[number % len(STYLES)], "marker": MARKERS[number]}
-    figure, axes = plt.subplots(2, 5, figsize=(18, 8), layout="constrained", sharey=True)
+    n_rows = -(-len(cases) // n_columns)
+    size = (3.4 * n_columns, 3.1 * n_rows + 1)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=size, layout="constrained", sharey=True, squeeze=False)
     for axis, (case, one) in zip(axes.ravel(), cases.items(), strict=True):
         for name, row in one["samplers"].items():
             points = [(s, e) for s, e in zip(row["seconds"], row["error"], strict=True) if e is not None]
@@ -78,12 +82,41 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     for axis in axes[:, 0]:
         axis.set_ylabel("mean absolute error of marginals")
     handles = [plt.Line2D([], [], label=name, **look) for name, look in looks.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=8, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=5, fontsize=8)
     figure.savefig(path, dpi=110, metadata={"Software": None})
     plt.close(figure)
 
 
+def draw_updates(record: Mapping[str, Any], path: Path) -> None:
+    """Draw site updates per second of `lp.Gibbs` and THRML; on the CPU, seconds of all threads are added."""
+    import matplotlib.pyplot as plt
+
+    runs = {name: one for name, one in record.items() if name != "targets"}
+    figure, axis = plt.subplots(figsize=(7, 2.6), layout="constrained")
+    for number, (system, colour) in enumerate((("lp.Gibbs", "tab:blue"), ("THRML", "tab:gray"))):
+        rates = [1e9 * one.get(PER_CPU, one["updates per nanosecond"])[system] for one in runs.values()]
+        bars = axis.barh([place + 0.38 * number for place in range(len(runs))], rates, 0.36, color=colour, label=system)
+        axis.bar_label(bars, [f"{rate / 1e6:,.0f} million" for rate in rates], padding=3, fontsize=8)
+    axis.set_xscale("log")
+    axis.set_xlim(1e6, 4e11)
+    devices = [f"H200, {run_chains(name)}" if "cuda" in name else f"CPU, {run_chains(name)}" for name in runs]
+    axis.set_yticks([place + 0.19 for place in range(len(runs))], devices)
+    axis.invert_yaxis()
+    axis.set_xlabel("site updates per second of processor time")
+    axis.legend(loc="upper right", fontsize=8)
+    figure.savefig(path, dpi=110, metadata={"Software": None})
+    plt.close(figure)
+
+
+def run_chains(name: str) -> str:
+    """Return the number of chains in the name of a run, such as "256², 4 chains, cpu"."""
+    chains = name.split(", ")[1]
+    return "1 chain" if chains == "1 chains" else chains
+
+
 def write_page(record: Mapping[str, Any], page: Path) -> None:
-    """Replace the tables of the page, and draw its figure."""
+    """Replace the tables of the page, and draw its figures."""
     page.write_text(filled(page.read_text(), tables_of(record)))
-    draw(record, FIGURE)
+    draw_errors(record["random"]["cases"], 3, FIGURES / "samplers.png")
+    draw_errors(record["learned"]["cases"], 4, FIGURES / "samplers-learned.png")
+    draw_updates(json.loads(UPDATES.read_text()), FIGURES / "samplers-updates.png")
