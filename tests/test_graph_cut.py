@@ -10,7 +10,6 @@ from tests.oracles.transfer_matrix import TransferMatrix
 
 import locpmap as lp
 from locpmap.inference.graph_cut import GraphCut
-from locpmap.inference.max_flow import best_labels
 
 
 def potentials(model: PairwiseModel) -> lp.Potentials:
@@ -26,6 +25,14 @@ def metric_model(structure: str, seed: int, n_sites: int = 6, n_labels: int = 4)
     weight = rng.exponential(size=(len(model.edges), 1, 1))
     ends = rng.normal(size=(len(model.edges), n_labels, 1)) + rng.normal(size=(len(model.edges), 1, n_labels))
     return model._replace(tables=ends - weight * distance)
+
+
+def best_labels(bias: np.ndarray, edges: np.ndarray, ahead: np.ndarray, back: np.ndarray) -> np.ndarray:
+    """Return the best labels (N, S) for biases (N, S) of label 1 and costs (N, E) of the pairs 10 and 01."""
+    unary = np.stack([np.where(bias == np.inf, -np.inf, 0.0), np.where(bias == np.inf, 0.0, bias)], axis=2)
+    zero = np.zeros_like(ahead)
+    tables = np.stack([np.stack([zero, -back], axis=2), np.stack([-ahead, zero], axis=2)], axis=2)
+    return np.asarray(lp.infer(lp.Potentials.graph(unary, edges, tables), GraphCut()).labels)
 
 
 # two labels
@@ -114,8 +121,10 @@ def test_repelling_tables_raise_errors() -> None:
 
 
 def test_repulsion_between_forbidden_labels_is_ignored() -> None:
-    pot = lp.Potentials.graph(np.array([[0, -np.inf], [0.0, 0.5]]), [[0, 1]], np.array([-1.0]))
-    assert lp.infer(pot, GraphCut()).labels.tolist() == [0, 1]
+    for bias in (0.5, -0.5):
+        pot = lp.Potentials.graph(np.array([[0, -np.inf], [0.0, bias]]), [[0, 1]], np.array([-1.0]))
+        for backend in ("numba", "reference"):
+            assert lp.infer(pot, GraphCut(), backend=backend).labels.tolist() == [0, 1]
 
 
 def test_single_precision_rounding_is_not_repulsion() -> None:

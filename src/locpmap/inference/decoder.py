@@ -24,6 +24,8 @@ from locpmap.views import View
 
 Progress = Callable[[int, int], None]
 
+IMPOSSIBLE = "pairwise forbids (-inf) every labelling, expected a model with at least one that is allowed"
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -32,7 +32,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
 from locpmap.graphs import Box, Graph, Grid
-from locpmap.inference.max_flow import IMPOSSIBLE
+from locpmap.inference.decoder import IMPOSSIBLE
 from locpmap.kernels.model import Model
 from locpmap.kernels.reference.scores import edge_tables
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, TooLargeError
-from locpmap.inference.decoder import Outcome, Problem
-from locpmap.inference.graph_cut import SITES_AT_A_TIME, binary_terms
-from locpmap.inference.max_flow import IMPOSSIBLE, best_labels
+from locpmap.inference.decoder import IMPOSSIBLE, Outcome, Problem
+from locpmap.inference.graph_cut import best_cut, check_attraction
 from locpmap.inference.sampling import Tally, TallySampler
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
 from locpmap.kernels.reference.scores import edge_tables, pair_scores
@@ -154,26 +153,23 @@ def _joint_scores(problem: Problem, image: int) -> tuple[Array, list[Array]]:
 
 def _site_sampler(problem: Problem, maxima: Array) -> Work:
     """Return a sampler that solves graph cuts with noise on the two labels of each site; ``maxima`` as above."""
-    model, n_sites = problem.model, problem.potentials.n_sites
-    per_cut = max(1, SITES_AT_A_TIME // n_sites)
-    sites, free = np.arange(n_sites), (model.unary > -np.inf).all(axis=2)
-    terms = [binary_terms(problem, np.array([n])) for n in range(problem.potentials.n_images)]
-
-    def cut(jobs: list[tuple[int, int]]) -> Array:
-        noise = np.stack([gumbel(problem.key, problem.first_image + n, s, model.site_id, 2) for n, s in jobs])
-        bias, ahead, back = (np.concatenate([terms[n][part] for n, _ in jobs]) for part in range(3))
-        labels = best_labels(bias + noise[:, :, 1] - noise[:, :, 0], model.edges, ahead, back)
-        for (n, s), y, gain in zip(jobs, labels, noise, strict=True):
-            pairs = pair_scores(model, n, y[model.edges[:, 0]], y[model.edges[:, 1]])
-            chosen = np.where(free[n], gain[sites, y] - np.euler_gamma, 0.0)
-            maxima[n, s] = model.unary[n][sites, y].sum(dtype=np.float64) + pairs.sum() + chosen.sum()
-        return labels
+    check_attraction(problem)
+    model, sites = problem.model, np.arange(problem.potentials.n_sites)
+    free, only = (model.unary > -np.inf).all(axis=2), np.zeros(1, np.int64)
 
     def draw(part: Span) -> tuple[Array, Array]:
         lo, hi, first, count = part
-        jobs = [(n, s) for n in range(lo, hi) for s in range(first, first + count)]
-        labels = np.concatenate([cut(jobs[k : k + per_cut]) for k in range(0, len(jobs), per_cut)])
-        samples = labels.reshape(hi - lo, count, n_sites).astype(np.int16).swapaxes(1, 2)
-        return np.ascontiguousarray(samples), np.zeros((hi - lo, count))
+        samples = np.zeros((hi - lo, len(sites), count), np.int16)
+        for n in range(lo, hi):
+            alone = problem.potentials.part(slice(n, n + 1)).view
+            for s in range(first, first + count):
+                noise = gumbel(problem.key, problem.first_image + n, s, model.site_id, 2)
+                labels = np.zeros((1, len(sites)), np.int64)
+                best_cut(problem, alone.with_unary(model.unary[n : n + 1] + noise), labels, only)
+                y = samples[n - lo, :, s - first] = labels[0]
+                pairs = pair_scores(model, n, y[model.edges[:, 0]], y[model.edges[:, 1]])
+                chosen = np.where(free[n], noise[sites, y] - np.euler_gamma, 0.0)
+                maxima[n, s] = model.unary[n][sites, y].sum(dtype=np.float64) + pairs.sum() + chosen.sum()
+        return samples, np.zeros((hi - lo, count))
 
     return draw

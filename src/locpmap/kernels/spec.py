@@ -267,6 +267,15 @@ class Kernels(Protocol):
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
         """Return the lower bound of log Z, (N,), for normalised beliefs in double precision."""
 
+    # Cuts.
+
+    def expand(self, model: ModelView, labels: Array, alpha: int, images: Array) -> Array:
+        """Change any sites of some images to ``alpha`` by the best such move, in ``labels`` (N, S), if it has a gain.
+
+        Return the gains (len(images),), NaN for images in which the labels and all moves are forbidden.  Pairwise
+        scores must satisfy the condition of `GraphCut`.  Calls for one image can be made from several threads.
+        """
+
     # Messages.
 
     def plan_messages(self, model: ModelView, schedule: str, damping: float, tolerance: float) -> Plan:

@@ -79,6 +79,12 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         self.sweep("mean_field_bound", model.flat, beliefs, terms)
         return terms.sum(axis=1)
 
+    def expand(self, model: ModelView, labels: Array, alpha: int, images: Array) -> Array:
+        gains, flat = np.empty(len(images)), model.flat
+        parts = ranges(len(images), self.threads.n_threads)
+        self.threads.map(self.kernel_of("expand"), [(flat, labels, alpha, images, gains, *part) for part in parts])
+        return gains
+
 
 def spread(model: ModelView) -> float:
     """Return a bound of the differences that a change of one label makes to finite scores; cached.

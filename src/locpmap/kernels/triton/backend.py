@@ -58,5 +58,9 @@ class TritonKernels(Sampling, Passing, Likelihoods):
     def mean_field_bound(self, model: ModelView, beliefs: Array) -> Array:
         return mean_field_bound(model.flat, beliefs).sum(dim=1)
 
+    def expand(self, model: ModelView, labels: Array, alpha: int, images: Array) -> Array:
+        """Raise: cuts are found on the CPU."""
+        raise BackendError("graph cuts run on the CPU: use device='cpu'")
+
 
 _checked: type[Kernels] = TritonKernels
