@@ -45,6 +45,8 @@ RATIOS = [
     ("T3", "locpmap, perturbed start", "pydensecrf2", 0.25),
     ("T4", "locpmap", "pydensecrf2", 0.6),
     ("T2", "lbp", "PGMax", 0.1),
+    ("T1", "graph_cut", "PyMaxflow", 2.0),
+    ("T2", "graph_cut", "gco", 2.0),
     *((task, "mean_field", "torch mean field", 0.5) for task in SHAPES),
 ]
 GROWTH = 1.5  # maximum growth of the seconds per pixel from T2 to T4
