@@ -21,6 +21,7 @@ NOTHING, VOTES, CONDITIONAL = range(3)
 # or message) changed since the last visit.  Bit 1: not visited yet; the first visit ignores the tolerance.
 CHANGED, UNVISITED = 1, 3
 UNIT = 2.0**40  # conditional probabilities are summed as integers in units of 1 / UNIT, exactly in any order
+NARROW = 2.0**24  # the same for sums of 32 bits: the precision of probabilities in float32
 QUANTUM = 8  # samples are divided at multiples of this: up to eight of them share a call of Philox
 
 
@@ -60,3 +61,8 @@ class VolumeWindow(NamedTuple):
     corner: tuple[int, int, int]  # plane, row and column of the first site in the whole volume
     plane_shape: tuple[int, int]  # height and width of the whole volume
     steps: tuple[tuple[int, int, int], ...]  # from the first end of an edge to its second
+
+
+def unit_of(dtype: Any) -> float:
+    """Return the number of units of a probability 1 in sums of a type, int64 or uint32."""
+    return NARROW if dtype == "uint32" else UNIT

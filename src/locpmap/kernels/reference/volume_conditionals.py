@@ -3,7 +3,7 @@
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.kernels.model import UNIT
+from locpmap.kernels.model import unit_of
 from locpmap.kernels.perturbation import VolumeLinks
 from locpmap.kernels.reference.climb_volume import weights_between
 
@@ -11,8 +11,8 @@ from locpmap.kernels.reference.climb_volume import weights_between
 def volume_conditionals(
     unary: Array, links: VolumeLinks, labels: Array, sums: Array, lo: int, begin: int, stop: int
 ) -> None:
-    """Add ``p(· | other labels)`` at sites begin..stop of images lo.. to sums (n, S, L) int64; labels (n, S, R)."""
-    one_hot = np.eye(unary.shape[2])
+    """Add ``p(· | other labels)`` at sites begin..stop of images lo.. to sums (n, S, L); labels (n, S, R)."""
+    one_hot, unit = np.eye(unary.shape[2]), unit_of(sums.dtype)
     for n in range(len(labels)):
         weights = weights_between(links, lo + n)
         for s in range(labels.shape[2]):
@@ -22,4 +22,4 @@ def volume_conditionals(
             stuck = np.flatnonzero(scores.max(axis=1) == -np.inf)
             scores[stuck, y[begin:stop][stuck]] = 0
             odds = np.exp(scores - scores.max(axis=1, keepdims=True))
-            sums[n, begin:stop] += np.rint(odds / odds.sum(axis=1, keepdims=True) * UNIT).astype(np.int64)
+            sums[n, begin:stop] += np.rint(odds / odds.sum(axis=1, keepdims=True) * unit).astype(sums.dtype)
