@@ -10,12 +10,16 @@ import pytest
 
 import locpmap as lp
 from locpmap.graphs import Volume
+from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.cpu.sampling import links_of
 from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.model import VolumeWindow
 from locpmap.kernels.numba.add_volume_fields import add_volume_fields
+from locpmap.kernels.numba.climb_volume import climb_volume as numba_climb
 from locpmap.kernels.numba.volume_conditionals import volume_conditionals as numba_conditionals
+from locpmap.kernels.perturbation import RANDOM, VolumeClimb
 from locpmap.kernels.reference.add_volume_fields import add_volume_fields as reference_fields
+from locpmap.kernels.reference.climb_volume import climb_volume as reference_climb
 from locpmap.kernels.reference.conditionals import conditionals
 from locpmap.kernels.reference.volume_conditionals import volume_conditionals
 
@@ -96,17 +100,64 @@ def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, conn
 
 @pytest.mark.parametrize("kernel", [volume_conditionals, numba_conditionals])
 @pytest.mark.parametrize("connectivity", [4, 6, 26])
-def test_conditionals_equal_those_of_the_flat_model(connectivity: int, kernel: Any) -> None:
+@pytest.mark.parametrize("n_samples", [5, 19])
+@pytest.mark.parametrize(("dtype", "unit"), [(np.int64, 2.0**40), (np.uint32, 2.0**24)])
+def test_conditionals_equal_those_of_the_flat_model(
+    connectivity: int, kernel: Any, dtype: Any, unit: float, n_samples: int
+) -> None:
     """Kernels without edge lists agree with the general reference, on volumes and on grids."""
     rng = np.random.default_rng(0)
     weights = rng.random((2, 12, 4)), rng.random((2, 11, 5))
     pot = lp.Potentials.grid(rng.normal(size=(2, 12, 5, 4)), weights)
     pot = pot if connectivity == 4 else model((3, 4, 5), 4, connectivity)
-    labels = rng.integers(0, 4, (2, 60, 5)).astype(np.uint8)
-    found, expected = np.zeros((2, 60, 4), np.int64), np.zeros((2, 60, 4), np.int64)
+    labels = rng.integers(0, 4, (2, 60, n_samples)).astype(np.uint8)
+    found, expected = np.zeros((2, 60, 4), dtype), np.zeros((2, 60, 4), np.int64)
     kernel(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
     conditionals(pot.model, labels, expected, 0, 7, 49)
-    np.testing.assert_allclose(found, expected, atol=40)  # in units of 2^-40
+    rounding = 40 * 2.0**-40 + n_samples / 2 / unit
+    np.testing.assert_allclose(found / unit, expected / 2.0**40, rtol=0, atol=rounding)
+
+
+@pytest.mark.parametrize("connectivity", [6, 26])
+@pytest.mark.parametrize("first", [0, 3])
+def test_samples_at_any_position_of_a_vector(connectivity: int, first: int) -> None:
+    """A kernel draws the same labels wherever its samples begin, and beside any others."""
+    pot = model((5, 4, 3), 4, connectivity)
+    view, labels = pot.view, np.empty((2, 60, 19), np.uint8)
+    assert view.volume is not None
+    job = VolumeClimb(
+        *(view.unary, links_of(view), 1.0, 5, 6, 0, first, RANDOM, np.empty((0, 0), np.uint8)),
+        *(view.volume.corner, view.volume.plane_shape, 100),
+    )
+    numba_climb(job, labels)
+    for begin, stop in ((0, 8), (8, 16), (5, 6), (7, 19)):
+        part = np.empty((2, 60, stop - begin), np.uint8)
+        numba_climb(job._replace(first_sample=first + begin), part)
+        np.testing.assert_array_equal(part, labels[:, :, begin:stop])
+    expected = np.empty_like(labels)
+    reference_climb(job, expected)
+    np.testing.assert_array_equal(labels, expected)
+
+
+@pytest.mark.parametrize("weight", [9.9, 10.1, 400.0])
+def test_weights_beyond_single_precision(weight: float) -> None:
+    """Sites whose weights sum to more than 60 are decided in double precision."""
+    unary = 60 * np.random.default_rng(0).normal(size=(4, 5, 6, 4))
+    ours, reference = both(lp.Potentials.volume(unary, weight), lp.LocPMAP(n_samples=9))
+    np.testing.assert_array_equal(ours.samples, reference.samples)
+
+
+def test_totals_of_32_bits() -> None:
+    """In single precision, probabilities of up to 255 samples are summed in 32 bits: half the memory."""
+    pot = lp.Potentials.volume(np.random.default_rng(0).normal(size=(3, 4, 5, 3)).astype(np.float32), 0.5)
+    double = lp.Potentials.volume(pot.unary.reshape(3, 4, 5, 3).astype(np.float64), 0.5)
+    kernels = CpuKernels("numba")
+    for n_samples, itemsize in ((255, 4), (256, 8)):
+        assert kernels.start_totals(pot.view, "conditional", n_samples).dtype.itemsize == itemsize
+    assert kernels.start_totals(double.view, "conditional", 50).dtype.itemsize == 8
+    whole = lp.Potentials.volume(np.where(np.arange(3) == 1, 30, np.zeros((3, 4, 5, 3))).astype(np.float32), 0.5)
+    certain = lp.infer(whole, lp.LocPMAP(n_samples=255), seed=0).probability  # sums close to 2^32
+    np.testing.assert_allclose(certain[..., 1], 1, atol=1e-7)
 
 
 @pytest.mark.parametrize("weight", [150.0, -150.0, 3.0])

@@ -20,7 +20,7 @@ from locpmap.arrays import frozen, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
 from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
-from locpmap.kernels.model import QUANTUM, UNIT, Array
+from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation, VolumeClimb, VolumeLinks
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
@@ -64,7 +64,7 @@ def _unpacked(array: Array, count: int) -> Array:
 
 @dataclass
 class HostTotals:
-    """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, int64 in units of 1 / UNIT."""
+    """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, in units of 1 / `unit_of`."""
 
     conditional: bool
     dtype: np.dtype[Any]
@@ -138,16 +138,22 @@ class Sampling(Dispatch):
 
     def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
         """Return empty totals; the counts are allocated by the first call of `tally`."""
-        conditional = kind == "conditional"
-        return HostTotals(conditional, np.dtype(np.int64) if conditional else np.min_scalar_type(max_samples))
+        if kind != "conditional":
+            return HostTotals(False, np.min_scalar_type(max_samples))
+        # Volumes are large: half the memory is enough for results in single precision.
+        narrow = model.potts and model.volume is not None and model.unary.dtype == np.float32
+        return HostTotals(True, np.dtype(np.uint32 if narrow and max_samples * NARROW < 2**32 else np.int64))
 
     def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
         n_images, n_sites, _ = model.unary.shape
-        # Per site, a climb stores a label per sample and a word of marks per thread.
-        held = model.unary.size * totals.dtype.itemsize
-        room, marks = max(ROUND_BYTES + 2 * model.unary.nbytes - held, ROUND_BYTES), 8 * self.threads.n_threads
+        # Per site, a climb stores a label per sample and a word of marks per thread; in a volume, a byte.
+        held, n_threads = model.unary.size * totals.dtype.itemsize, self.threads.n_threads
+        room = max(ROUND_BYTES + 2 * model.unary.nbytes - held, ROUND_BYTES)
+        marks = n_threads if model.volume is not None else 8 * n_threads
         affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
-        return round_of(most, affordable, room // n_sites, marks)
+        whole = QUANTUM * n_threads  # in a volume, every thread draws a multiple of the samples in a vector
+        quantum = whole if model.volume is not None and affordable >= whole else QUANTUM
+        return round_of(most, affordable, room // n_sites, marks, quantum)
 
     def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
         """Add votes or conditional probabilities; the threads divide the sites."""
@@ -179,7 +185,7 @@ class Sampling(Dispatch):
         assert totals.counts is not None
         dtype = model.unary.dtype
         if totals.conditional:
-            probability = _divided(totals.counts, UNIT * n_samples, dtype)
+            probability = _divided(totals.counts, unit_of(totals.dtype) * n_samples, dtype)
             totals.counts = None  # its memory holds the probabilities
         else:
             probability = totals.counts.astype(dtype)
@@ -289,22 +295,22 @@ def takes_bits(model: ModelView) -> bool:
     return two_labels and model.grid is not None and model.grid.whole_sites <= MAX_BIT_SITES
 
 
-def round_of(most: int, affordable: int, room: int, marks: int) -> tuple[int, int]:
+def round_of(most: int, affordable: int, room: int, marks: int, quantum: int = QUANTUM) -> tuple[int, int]:
     """Return the samples of a round (at most ``most``) and the images; ``room`` is the capacity in samples."""
-    rounds = 1 if affordable >= most else -(-most // max(QUANTUM, affordable // QUANTUM * QUANTUM))
+    rounds = 1 if affordable >= most else -(-most // max(quantum, affordable // quantum * quantum))
     # Rounds of similar size: a last round of few samples would cost nearly as much as a full one.
-    count = most if rounds == 1 else max(QUANTUM, most // (QUANTUM * rounds) * QUANTUM)
+    count = most if rounds == 1 else max(quantum, most // (quantum * rounds) * quantum)
     return count, max(1, room // (count + marks))
 
 
 def _divided(counts: Array, divisor: float, dtype: Any) -> Array:
-    """Return ``counts / divisor`` in the memory of the counts (int64); single precision uses half of it."""
+    """Return ``counts / divisor`` in the memory of the counts; single precision uses half of that of int64."""
     shape, size = counts.shape, counts.size
     flat = counts.reshape(-1)
     for begin in range(0, size, CHUNK):  # the quotients are computed before they overwrite counts, from the front
         flat.view(dtype)[begin : min(begin + CHUNK, size)] = flat[begin : begin + CHUNK] / divisor
     del flat
-    counts.resize(-(-size * dtype.itemsize // 8), refcheck=False)
+    counts.resize(-(-size * dtype.itemsize // counts.itemsize), refcheck=False)
     return counts.view(dtype)[:size].reshape(shape)
 
 
