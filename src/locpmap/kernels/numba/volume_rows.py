@@ -16,12 +16,10 @@ def with_all_steps(links):
     return links._replace(steps=links.steps + links.steps[:1] * more, weights=links.weights + links.weights[:1] * more)
 
 
-def row_arrays(links, n_labels):
-    """Allocate the arrays of `link_row` and `weigh_row`."""
+def row_arrays(links):
+    """Allocate the arrays of `link_row`."""
     n_slots, width = 2 * len(links.steps), links.shape[2]
-    known = np.full(2, -1, np.int64)
-    neighbours = np.zeros((4, n_slots), np.int64), np.empty((width, n_slots)), np.empty(width), known
-    return neighbours, (np.empty((n_labels, width)), np.empty(width), np.empty(width, np.int64), np.empty(width))
+    return np.zeros((4, n_slots), np.int64), np.empty((width, n_slots)), np.empty(width), np.full(2, -1, np.int64)
 
 
 @inner
@@ -66,7 +64,11 @@ def link_row(neighbours, links, n, z, y, powers):
                     weight[x, count] = value if begin <= x < stop else 1.0
             elif powers:
                 for x in range(width):
-                    weight[x, count] = math.exp(weight[x, count])
+                    whole[x] = weight[x, count]
+                for x in range(width):
+                    whole[x] = exp(whole[x])  # contiguous, so that the loop vectorises
+                for x in range(width):
+                    weight[x, count] = whole[x]
             bound += most
             step = (sz * height + sy) * width + sx
             offset[0, count] = step
@@ -81,21 +83,17 @@ def link_row(neighbours, links, n, z, y, powers):
 
 
 @inner
-def weigh_row(scores, unary, begin, width, inverse):
-    """Fill ``exp((score - top) · inverse)`` of every label in a row, (L, W), their sums, the best labels and tops."""
-    weights, total, best, top = scores
-    for x in range(width):
-        best[x], top[x], total[x] = 0, unary[begin + x, 0], 0.0
-    for k in range(1, len(weights)):
+def weigh_row(powers, top, unary, begin):
+    """Fill ``exp(score - top)`` of every label in a row, (L, W), and the largest scores ``top`` (W,)."""
+    width = len(top)
+    top[:] = -np.inf
+    for k in range(len(powers)):
+        mine = powers[k]
         for x in range(width):
-            value = np.float64(unary[begin + x, k])
-            best[x] = k if value > top[x] else best[x]
-            top[x] = max(value, top[x])
-    for k in range(len(weights)):
-        mine = weights[k]
+            mine[x] = unary[begin + x, k]
         for x in range(width):
-            mine[x] = (np.float64(unary[begin + x, k]) - top[x]) * inverse
+            top[x] = max(mine[x], top[x])
+    for k in range(len(powers)):
+        mine = powers[k]
         for x in range(width):
-            value = exp(mine[x])
-            mine[x] = value
-            total[x] += value
+            mine[x] = exp(mine[x] - top[x])
