@@ -100,18 +100,20 @@ def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, conn
 
 @pytest.mark.parametrize("kernel", [volume_conditionals, numba_conditionals])
 @pytest.mark.parametrize("connectivity", [4, 6, 26])
-@pytest.mark.parametrize("n_samples", [5, 19])
+@pytest.mark.parametrize(("n_samples", "n_maps"), [(5, 5), (19, 19), (70, 3)])
+@pytest.mark.parametrize("n_labels", [4, 9])
 @pytest.mark.parametrize(("dtype", "unit"), [(np.int64, 2.0**40), (np.uint32, 2.0**24)])
 def test_conditionals_equal_those_of_the_flat_model(
-    connectivity: int, kernel: Any, dtype: Any, unit: float, n_samples: int
+    connectivity: int, kernel: Any, dtype: Any, unit: float, n_labels: int, n_samples: int, n_maps: int
 ) -> None:
     """Kernels without edge lists agree with the general reference, on volumes and on grids."""
     rng = np.random.default_rng(0)
     weights = rng.random((2, 12, 4)), rng.random((2, 11, 5))
-    pot = lp.Potentials.grid(rng.normal(size=(2, 12, 5, 4)), weights)
-    pot = pot if connectivity == 4 else model((3, 4, 5), 4, connectivity)
-    labels = rng.integers(0, 4, (2, 60, n_samples)).astype(np.uint8)
-    found, expected = np.zeros((2, 60, 4), dtype), np.zeros((2, 60, 4), np.int64)
+    pot = lp.Potentials.grid(rng.normal(size=(2, 12, 5, n_labels)), weights)
+    pot = pot if connectivity == 4 else model((3, 4, 5), n_labels, connectivity)
+    maps = rng.integers(0, n_labels, (2, 60, n_maps)).astype(np.uint8)
+    labels = np.ascontiguousarray(maps[:, :, rng.permutation(np.arange(n_samples) % n_maps)])
+    found, expected = np.zeros((2, 60, n_labels), dtype), np.zeros((2, 60, n_labels), np.int64)
     kernel(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
     conditionals(pot.model, labels, expected, 0, 7, 49)
     rounding = 40 * 2.0**-40 + n_samples / 2 / unit
