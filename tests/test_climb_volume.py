@@ -100,7 +100,7 @@ def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, conn
 
 @pytest.mark.parametrize("kernel", [volume_conditionals, numba_conditionals])
 @pytest.mark.parametrize("connectivity", [4, 6, 26])
-@pytest.mark.parametrize(("n_samples", "n_maps"), [(5, 5), (19, 19), (70, 3)])
+@pytest.mark.parametrize(("n_samples", "n_maps"), [(5, 5), (12, 12), (19, 19), (70, 3)])
 @pytest.mark.parametrize("n_labels", [4, 9])
 @pytest.mark.parametrize(("dtype", "unit"), [(np.int64, 2.0**40), (np.uint32, 2.0**24)])
 def test_conditionals_equal_those_of_the_flat_model(

@@ -76,6 +76,9 @@ def add_site(mine, flat, at, n, neighbours, scratch, products, unit):
     steps, pulls, count, stride = neighbours
     own, terms, shares, around = scratch
     todo = _ALL >> np.uint64(64 - n)
+    few = products and len(mine) <= _FEW
+    if few and n < 2 * _LANES:  # too few samples to look for equal ones
+        todo = add_vectors(mine, flat, at, n, neighbours, own, terms, todo, unit)
     while todo:
         first = np.int64(trailing_zeros(todo))
         for j in range(count):
@@ -85,13 +88,20 @@ def add_site(mine, flat, at, n, neighbours, scratch, products, unit):
         share(shares, own, terms, around, pulls, count, products, unit)
         for k in range(len(mine)):
             mine[k] += np.int64(count_bits(same)) * shares[k]
-        if not products or len(mine) > _FEW:
-            continue
-        for s in range(0, n - _LANES + 1, _LANES):
-            bits = np.uint8(todo >> np.uint64(s) & _BYTE)
-            if bits:
-                todo &= ~(np.uint64(bits) << np.uint64(s))
-                add_lanes(mine, flat, at + s, stride, steps, pulls, count, own, terms, bits, unit)
+        if few:
+            todo = add_vectors(mine, flat, at, n, neighbours, own, terms, todo, unit)
+
+
+@inner
+def add_vectors(mine, flat, at, n, neighbours, own, terms, todo, unit):
+    """Add the samples ``todo`` (bits), eight at once; return those that do not fill a vector."""
+    steps, pulls, count, stride = neighbours
+    for s in range(0, n - _LANES + 1, _LANES):
+        bits = np.uint8(todo >> np.uint64(s) & _BYTE)
+        if bits:
+            todo &= ~(np.uint64(bits) << np.uint64(s))
+            add_lanes(mine, flat, at + s, stride, steps, pulls, count, own, terms, bits, unit)
+    return todo
 
 
 @inner
