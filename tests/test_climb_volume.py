@@ -149,6 +149,15 @@ def test_weights_beyond_single_precision(weight: float) -> None:
     np.testing.assert_array_equal(ours.samples, reference.samples)
 
 
+@pytest.mark.parametrize("weight", [1e30, 1e37, 1e39])
+def test_weights_too_large_for_single_precision(weight: float) -> None:
+    rng = np.random.default_rng(0)
+    weights = tuple(weight * rng.random(shape) for shape in ((4, 5, 5), (4, 4, 6), (3, 5, 6)))
+    pot = lp.Potentials.volume(rng.normal(size=(4, 5, 6, 4)), weights)
+    ours, reference = both(pot, lp.LocPMAP(n_samples=9))
+    np.testing.assert_array_equal(ours.samples, reference.samples)
+
+
 def test_totals_of_32_bits() -> None:
     """In single precision, probabilities of up to 255 samples are summed in 32 bits: half the memory."""
     pot = lp.Potentials.volume(np.random.default_rng(0).normal(size=(3, 4, 5, 3)).astype(np.float32), 0.5)

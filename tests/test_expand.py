@@ -76,6 +76,22 @@ def test_gain_is_nan_if_every_move_is_forbidden(expand: Expand) -> None:
     assert labels[1].tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_small_gains_beside_large_scores_are_found(expand: Expand, n_labels: int) -> None:
+    """The sums of all scores, about 1e18, are the same before and after the move in double precision."""
+    unary = np.zeros((1, 50, n_labels))
+    unary[0, :, 1] = np.where(np.arange(50) % 2, 1, -1)
+    unary[0, 0, 0] = 1e18
+    labels, gains = np.zeros((1, 50), np.int64), np.zeros(1)
+    expand(lp.Potentials.grid(unary.reshape(1, 1, 50, n_labels), 0.0).model, labels, 1, np.arange(1), gains, 0, 1)
+    np.testing.assert_array_equal(labels[0], np.arange(50) % 2)
+    assert gains == [25]
+    coupled = np.zeros((20, 20, n_labels))
+    coupled[..., 1], coupled[:5, :, 1] = 1, -1
+    result = lp.infer(lp.Potentials.grid(coupled, 1e17), "graph_cut")
+    assert (result.labels == 1).all()
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("n_labels", [1, 2, 5])
 @pytest.mark.parametrize("form", ["weight", "weights"])

@@ -13,7 +13,7 @@ each of up to 17 planes, 20 to 75 bytes per site.
 import numpy as np
 
 from locpmap.kernels.numba.compiling import inner, kernel
-from locpmap.kernels.numba.volume_contest import STRONG
+from locpmap.kernels.numba.volume_contest import LARGEST, STRONG
 from locpmap.kernels.numba.volume_rows import link_row, row_arrays, with_all_steps
 from locpmap.kernels.numba.volume_sites import FEW, LANES, UNKNOWN, Draw, describe_row, room, start_row
 from locpmap.kernels.numba.volume_visits import scratch_room, visit_few, visit_lanes, visit_two
@@ -158,7 +158,7 @@ def visit_row(climb, n, y, lane0, lanes, draw, dirty, sites, scratch, z, r, pari
         at, place = i * stride + lane0, (i, slot, site0 + x)
         if n_labels == 2:
             changed = visit_two(flat, at, stride, steps, pulls, count, sites.threshold[slot], mask)
-        elif n_labels <= FEW:
+        elif n_labels <= FEW and whole[x] < LARGEST:
             strong = whole[x] > STRONG * temperature
             changed = visit_few(
                 flat, at, stride, steps, pulls, count, strong, place, mask, sites, arrays, draw, scores, temperature

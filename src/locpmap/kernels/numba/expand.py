@@ -37,20 +37,26 @@ def expand(model, labels, alpha, images, gains, lo, hi):
                     excess[j] += second
                     capacity[slot], capacity[reverse[slot]] = ahead, back
         min_cut(indptr, neighbour, reverse, capacity, excess, tree, waiting, orphans)
-        before = after = 0.0
+        gain, was_allowed, is_allowed = 0.0, True, True  # only changes are added: the rest may be too large to see them
         for i in range(n_sites):
-            before += own[i, y[i]]
-            after += own[i, alpha if tree[i, SIDE] > 0 else y[i]]
+            changed = tree[i, SIDE] > 0
+            was_allowed &= own[i, y[i]] > -_inf
+            is_allowed &= own[i, alpha if changed else y[i]] > -_inf
+            if changed:
+                gain += float(own[i, alpha]) - own[i, y[i]]
             for slot in range(indptr[i], indptr[i + 1]):
                 if ends[slot] == 0:
                     j = neighbour[slot]
                     s00, s01, s10, s11 = move_scores(potts, features, tables, n, edges[slot], y[i], y[j], alpha)
-                    before += s00
-                    if tree[i, SIDE] > 0:
-                        after += s11 if tree[j, SIDE] > 0 else s10
-                    else:
-                        after += s01 if tree[j, SIDE] > 0 else s00
-        gains[k] = np.nan if after == -_inf else after - before if after > before else 0.0
+                    score = s00
+                    if changed:
+                        score = s11 if tree[j, SIDE] > 0 else s10
+                    elif tree[j, SIDE] > 0:
+                        score = s01
+                    was_allowed &= s00 > -_inf
+                    is_allowed &= score > -_inf
+                    gain += score - s00
+        gains[k] = np.nan if not is_allowed else _inf if not was_allowed else max(gain, 0.0)
         if gains[k] > 0:
             for i in range(n_sites):
                 if tree[i, SIDE] > 0:

@@ -34,9 +34,14 @@ def expand(model: Model, labels: Array, alpha: int, images: Array, gains: Array,
         pairs = np.where(forbidden[:, 0, :, None] | forbidden[:, 1, None, :], -np.inf, tables)
         bias, ahead, back = _terms(unary, pairs, model.edges)
         choice = _best_choices(bias, model.edges, ahead, back)
-        before = unary[:, 0].sum() + tables[:, 0, 0].sum()
-        after = unary[np.arange(len(y)), choice].sum() + tables[every, choice[first], choice[second]].sum()
-        gains[k] = np.nan if after == -np.inf else max(after - before, 0.0)
+        before = np.concatenate([unary[:, 0], tables[:, 0, 0]])
+        after = np.concatenate([unary[np.arange(len(y)), choice], tables[every, choice[first], choice[second]]])
+        if np.isneginf(after).any():
+            gains[k] = np.nan
+        elif np.isneginf(before).any():
+            gains[k] = np.inf
+        else:  # term by term: the sums may be too large to show the difference
+            gains[k] = max((after - before).sum(), 0.0)
         if gains[k] > 0:
             y[choice == 1] = alpha
 
