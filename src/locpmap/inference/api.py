@@ -53,7 +53,8 @@ def infer(
             there if the method supports it.  Large potentials on the CPU are copied to a GPU if one is available.
             All others are decoded on the CPU.
         first_image (int, default 0): Index of the first image in the random generator.  Images 100 onwards of a batch,
-            decoded on their own with ``first_image=100``, give the same results as within the batch.
+            decoded on their own with ``first_image=100``, give the same results as within the batch.  LocPMAP draws
+            other noise if a Potts weight of the batch is negative (``result.noise``).
         max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
             the result so far.  ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
