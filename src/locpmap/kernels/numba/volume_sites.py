@@ -8,21 +8,12 @@ import numpy as np
 from locpmap.kernels.numba.compiling import inlined, inner
 from locpmap.kernels.numba.field_rows import exp
 from locpmap.kernels.numba.noise import pick, site_words
+from locpmap.kernels.numba.potts_layout import UNKNOWN
 from locpmap.kernels.numba.vectors import doubles, ints, load_ints, select, store, to_doubles
 from locpmap.kernels.reference.noise import BITS, LAZY_SITE, LOGISTIC, LOGISTIC_FINE, START, START_BITS
 
 LANES = 8  # samples that climb together: one bit each in a byte of marks
 FEW = 8  # labels that are compared in vectors
-UNKNOWN = 255
-
-
-class Draw(NamedTuple):
-    """The key and counters of the noise of some lanes, without the site."""
-
-    k0: Any
-    k1: Any
-    image: Any
-    first_sample: Any
 
 
 class Sites(NamedTuple):
