@@ -14,7 +14,8 @@ import numpy as np
 
 from locpmap.kernels.numba.compiling import inner, kernel
 from locpmap.kernels.numba.potts_layout import UNKNOWN, Draw
-from locpmap.kernels.numba.volume_contest import LARGEST, STRONG
+from locpmap.kernels.numba.potts_sites import STRONG
+from locpmap.kernels.numba.volume_contest import LARGEST
 from locpmap.kernels.numba.volume_rows import link_row, row_arrays, with_all_steps
 from locpmap.kernels.numba.volume_sites import FEW, LANES, describe_row, room, start_row
 from locpmap.kernels.numba.volume_visits import scratch_room, visit_few, visit_lanes, visit_two

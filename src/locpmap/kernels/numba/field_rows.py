@@ -126,7 +126,7 @@ def weigh(weights, totals, scores, best, columns, inverse):
 
 @inlined
 def exp(x):
-    """Return ``exp(x)`` for x <= 0, to 1e-14, and 1e-304 below -700; without calls, so that loops vectorise."""
+    """Return ``exp(x)`` for x <= 700, to 1e-14, and 1e-304 below -700; without calls, so that loops vectorise."""
     x = max(x, -700.0)
     shifted = x * 1.4426950408889634 + _SHIFT  # moves the integer part to the lowest bits
     n = shifted - _SHIFT

@@ -34,7 +34,6 @@ _END, _CELLS = 24.0, 16  # the table of log(1 + exp x) covers -24 to 24, with 16
 _SOFTPLUS = np.logaddexp(0.0, np.arange(-_END, _END + 1 / _CELLS, 1 / _CELLS))
 _MARGIN = 1e-6
 _UP = 1 + 5e-5  # a margin for rounding in single precision
-STRONG = 60.0  # sites whose weights, divided by the temperature, sum to more are decided in double precision
 LARGEST = 1e37  # sites whose weights sum to more are visited in double precision
 
 

@@ -30,8 +30,6 @@ class Scratch(NamedTuple):
     bounds: Any  # (4 · 256,) float32: the table of `potts_contest`, transposed
     tail: Any  # (L,) of `describe_site`
     words: Any  # (16,) uint32: random words of the lanes
-    around: Any  # (neighbours · 8,) int32: their labels
-    pull: Any  # (neighbours,) float32: their weights
     support: Any  # (L · 8,) float32: sums of the weights of the neighbours with each label, for few labels
     low: Any  # (L · 8,) float32: of `judge`
     sums: Any  # (L,) zeros
@@ -46,8 +44,6 @@ def scratch_room(n_labels, n_slots):
         np.ascontiguousarray(BOUNDS.reshape(256, 4).T).ravel(),
         np.empty(n_labels),
         np.zeros(2 * LANES, np.uint32),
-        np.empty(n_slots * LANES, np.int32),
-        np.empty(n_slots, np.float32),
         np.empty(lanes, np.float32),
         np.empty(lanes, np.float32),
         np.zeros(n_labels),
@@ -76,15 +72,11 @@ def visit_few(flat, at, stride, steps, pulls, count, strong, place, mask, sites,
     _, slot, site = place
     support, n_labels = scratch.support, len(scores)
     first, own = load_ints(sites.first.reshape(-1), LANES * slot), load_ints(flat, at)
-    around, pull = scratch.around, scratch.pull
-    for j in range(count):
-        store(around, LANES * j, load_ints(flat, at + steps[j] * stride))
-        pull[j] = pulls[j]
     held = floats(0.0)
     for k in range(n_labels):
         mine = floats(0.0)
         for j in range(count):
-            mine = select(load_ints(around, LANES * j) == ints(k), mine + floats(pull[j]), mine)
+            mine = select(load_ints(flat, at + steps[j] * stride) == ints(k), mine + floats(pulls[j]), mine)
         store(support, LANES * k, mine)
         held = select(first == ints(k), mine, held)
     # The first label wins unless the neighbours prefer another one.
