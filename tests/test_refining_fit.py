@@ -145,17 +145,28 @@ def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
     assert weights.scales[0] == fit_scale(given, 0)
 
 
-def test_fit_finds_the_shared_error_of_a_model() -> None:
-    """Draw labels from a model with a shared error of 2, and start at 0.1."""
-    logits = np.random.default_rng(0).normal(size=(24, H, W, 2))
-    fields = lp.ErrorFields(shared=2.0)
+@pytest.mark.parametrize(("drawn", "start"), [(0.2, 1.0), (1.0, 0.2)])
+def test_fit_finds_the_size_of_the_errors(drawn: float, start: float) -> None:
+    """Draw labels from a model with the usual fields times a factor, and start the fit at those times another."""
+    logits = np.random.default_rng(0).normal(size=(24, 2 * H, 2 * W, 2))
+    fields = lp.ErrorFields(drawn * np.array(START.sizes), shared=drawn * START.shared)
     decoder = lp.LocPMAP(1, start="perturbed", keep_samples=True, fields=fields)
-    drawn = lp.infer(lp.Potentials.grid(logits, 0.0), decoder)
-    start, losses = SampleWeights((0.05,) * 5, 0.1, 0.01, 1.0), list[float]()
-    weights = learn(examples(None, logits, drawn.samples[0]), 0, start, progress=losses.append)
+    labels = lp.infer(lp.Potentials.grid(logits, 0.0), decoder).samples[0]
+    prior, losses = SampleWeights(tuple(start * np.array(START.sizes)), start * START.shared, 0.01, 1.0), list[float]()
+    found = SampleWeights.at(learn(examples(None, logits, labels), 0, prior, progress=losses.append), 1.0)
     assert losses == sorted(losses, reverse=True)
-    fields = lp.Refiner(weights).prepare(None, logits[0], layout="hwk").fields
-    assert fields.shared > 0.2  # includes the coarsest scale, which exceeds the image
+    size_of_prior, size = (np.linalg.norm([*weights.sizes, weights.shared]) for weights in (prior, found))
+    assert abs(np.log(size / size_of_prior * start / drawn)) < 0.5 * np.log(5)  # closer to those of the model
+
+
+def test_fit_finds_errors_of_small_regions() -> None:
+    """Draw labels from a model whose errors are regions of some pixels; at the start, most errors are shared by all."""
+    logits = np.random.default_rng(0).normal(size=(40, H, W, 2))
+    decoder = lp.LocPMAP(1, start="perturbed", keep_samples=True, fields=lp.ErrorFields((2.0, 1.0)))
+    drawn = lp.infer(lp.Potentials.grid(logits, 0.0), decoder)
+    found = SampleWeights.at(learn(examples(None, logits, drawn.samples[0]), 0), 1.0)
+    assert found.sizes[0] > 3 * START.sizes[0]
+    assert found.shared < 0.1 * START.shared
 
 
 def test_weight_of_samples_in_the_probability_is_learned() -> None:

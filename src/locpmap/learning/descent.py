@@ -1,10 +1,11 @@
-"""Coordinate descent on proper scores of sampled label maps; a step must lower the loss by a standard error.
+"""Coordinate descent on proper scores of sampled label maps; a step must lower the loss by half a standard error.
 
 The loss is the mean of log ratios between scores and those of a reference, plus a penalty where true values lie outside
 the range of the samples too often or too rarely. Its jackknife over images gives the standard error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ CALIBRATION = 2.0  # weight of the squared difference from the expected frequenc
 LEAST_RATIO = 0.01  # lower bound of ratios, since unbiased scores can be 0 or negative
 MAX_MOVES = 3  # of each weight
 SHRINKAGE = 0.2  # weight of the squared changes of logarithms, divided by the number of images
-N_STANDARD_ERRORS = 1.0  # smallest improvement of a step, so that few images do no harm
+N_STANDARD_ERRORS = 0.5  # smallest improvement of a step, so that few images do no harm
 
 
 def chosen(sizes: list[int], seed: int) -> Array:
@@ -62,23 +63,28 @@ def _log_ratios(values: Array, reference: Any) -> Array:
     return np.log(np.maximum(ratios, LEAST_RATIO))
 
 
-def is_better(new: Array, old: Array) -> bool:
-    """Return whether a loss is lower by a jackknife standard error; losses as those of `descend`.
+def is_better(new: Array, old: Array, n_standard_errors: float = 1.0) -> bool:
+    """Return whether a loss is lower by so many jackknife standard errors; losses as those of `descend`.
 
     >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
     True
     """
     gain, n = old - new, len(new) - 1
-    return bool(n > 1 and gain[0] > N_STANDARD_ERRORS * np.sqrt((n - 1) * np.var(gain[1:])))
+    return bool(n > 1 and gain[0] > n_standard_errors * np.sqrt((n - 1) * np.var(gain[1:])))
 
 
 def descend(
-    loss: Callable[[Array], Array], n: int, progress: Callable[[float], None] | None = None, max_moves: int = MAX_MOVES
+    loss: Callable[[Array], Array],
+    n: int,
+    progress: Callable[[float], None] | None = None,
+    max_moves: int = MAX_MOVES,
+    lengths: Sequence[float] = (STEP,),
 ) -> tuple[Array, Array]:
-    """Minimise a function of n variables by coordinate descent from 0, in steps of `STEP`; return point and losses.
+    """Minimise a function of n variables by coordinate descent from 0, in steps of some lengths.
 
-    The function returns the loss over all images, followed by the losses without each image. Each variable moves by
-    up to ``max_moves`` steps. ``progress`` is called with the lowest loss at the start and after each variable.
+    Return the point and its losses. The function returns the loss over all images, followed by the losses without each
+    image. For each length in turn, each variable moves by up to ``max_moves`` steps. ``progress`` is called with the
+    lowest loss at the start and after each variable.
 
     >>> descend(lambda x: ((x - [0.5, -1.0]) ** 2).sum().repeat(9), 2)[0].round(2).tolist()
     [0.5, -1.0]
@@ -86,13 +92,13 @@ def descend(
     place, lowest = np.zeros(n), loss(np.zeros(n))
     report = progress or (lambda value: None)
     report(float(lowest[0]))
-    for k in range(n):
+    for length, k in product(lengths, range(n)):
         for sign in (1, -1):
             n_moves = 0
             while n_moves < max_moves:
-                tried = place + sign * STEP * (np.arange(n) == k)
+                tried = place + sign * length * (np.arange(n) == k)
                 found = loss(tried)
-                if not is_better(found, lowest):
+                if not is_better(found, lowest, N_STANDARD_ERRORS):
                     break
                 place, lowest, n_moves = tried, found, n_moves + 1
             if n_moves:

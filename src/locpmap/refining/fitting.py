@@ -15,7 +15,7 @@ import numpy as np
 from locpmap.arrays import Array, Restore
 from locpmap.refining.adapting import Rule, adapted, lattice
 from locpmap.refining.examples import VOID, Example
-from locpmap.refining.fitting_samples import START, TOGETHER, SampleWeights, fit_samples
+from locpmap.refining.fitting_samples import START, SampleWeights, fit_samples
 from locpmap.refining.groups import means_of_groups
 from locpmap.refining.guiding import guided_log_mean_at
 from locpmap.refining.model import similarity
@@ -103,13 +103,12 @@ def learn(
     examples: Sequence[Example],
     seed: int,
     prior: SampleWeights = START,
-    directions: Array = TOGETHER,
     progress: Callable[[float], None] | None = None,
 ) -> Weights:
     """Learn the weights at the examples' stride.
 
-    The weights of samples start at ``prior`` and stay close to it if there are few images. ``directions`` and
-    ``progress`` are those of `fit_samples`.
+    The weights of samples start at ``prior`` and stay close to it if there are few images. ``progress`` is that
+    of `fit_samples`.
     """
     stride = float(np.median([example.stride for example in examples]))
     scale = fit_scale(examples, seed)
@@ -128,7 +127,7 @@ def learn(
     presence = fit_presence(np.stack(predicted), np.stack(present))
     factors = {"own": [1 - setting.share], "guided": [setting.share], "adaptation": [setting.rule]}
     common = {"typical": typical_similarity(examples), "presence": [presence]}
-    return fit_samples(replace(base, **factors, **common), examples, prior, seed, directions, progress)
+    return fit_samples(replace(base, **factors, **common), examples, prior, seed, progress)
 
 
 def sentence_about(weights: Weights) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from locpmap.arrays import Array, Restore, frozen
-from locpmap.crf.error_fields import ALL, COARSE, SHARED, SIZES
+from locpmap.crf.error_fields import SHARED, SIZES
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.inference.samples import samples
 from locpmap.kernels.threads import available_threads
@@ -54,10 +54,18 @@ class SampleWeights(NamedTuple):
 
 
 START = SampleWeights(SIZES, SHARED, 4.0, 0.094)  # found like the sizes
-EACH = np.eye(N_SCALES + 3)
-# Directions in which few images move the logarithms: all sizes, coarse against fine sizes, shared, coupling, noise.
-TOGETHER = np.stack([[*ALL, 0, 0, 0], [*COARSE, 0, 0, 0], *EACH[N_SCALES:]])
-N_STEPS = 1 + len(TOGETHER)  # calls of ``progress`` in a fit
+# Directions in which the logarithms of weights move. The first one moves error between scales: in small images, the
+# errors are small regions, which no change of a single size can express.
+DIRECTIONS = np.array(
+    [
+        [1.5, 1.0, 0.5, -0.5, -1.0, -1.0, 0.0, 0.0],  # from coarse to fine scales
+        [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0],  # all scales
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0],  # noise
+        [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0],  # coupling
+    ]
+)
+LENGTHS = (1.0, 0.5)  # of steps of the logarithms; the long ones pass over small local minima
+N_STEPS = 1 + len(LENGTHS) * len(DIRECTIONS)  # calls of ``progress`` in a fit
 
 
 def fit_samples(
@@ -65,13 +73,12 @@ def fit_samples(
     examples: Sequence[Example],
     prior: SampleWeights,
     seed: int,
-    directions: Array = TOGETHER,
     progress: Callable[[float], None] | None = None,
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
     ``plain`` holds the other weights. Coupling is left out if samples of the prior are better without it.
-    ``progress`` is called as by `descend`. Cost: about 13 candidates, with eight samples for each of 10 images of
+    ``progress`` is called as by `descend`. Cost: about 18 candidates, with eight samples for each of 10 images of
     360 × 480 pixels.
     """
     some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
@@ -87,15 +94,16 @@ def fit_samples(
             return [means_of_groups(np.stack(part), groups) for part in zip(*found, strict=True)]
 
         def loss(start: SampleWeights, steps: Array) -> Array:
-            candidate = start.moved(steps @ directions)
+            candidate = start.moved(steps @ DIRECTIONS)
             scores, beyond, likelihood = scored(candidate)
             weight = largest_of_the_best(likelihood)
             votes[candidate] = float(VOTES[weight])
             return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)
 
-        starts, none = (prior._replace(coupling=0.0), prior), np.zeros(len(directions))
+        starts, none = (prior._replace(coupling=0.0), prior), np.zeros(len(DIRECTIONS))
         start = min(starts, key=lambda start: float(loss(start, none)[0]))
-        best = start.moved(descend(partial(loss, start), len(directions), progress)[0] @ directions)
+        moves, _ = descend(partial(loss, start), len(DIRECTIONS), progress, lengths=LENGTHS)
+        best = start.moved(moves @ DIRECTIONS)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)
