@@ -204,46 +204,32 @@ def local_scores(unary, pairs, labels, stride, block_of, n, i, valid, SIZES: tl.
 
 
 @triton.jit
-def inner_edge(pairs, block_of, strides, labels, b, stride, slot):
-    """Return whether the edge at a slot is inside block b and this is its later site; and the other site's stride.
+def add_joint_scores(total, plan, pairs, unary, labels, apart, image, b, state, n_sites, SIZES: tl.constexpr):
+    """Add to ``total`` the scores of joint labellings ``state`` of block b, given the labels around it.
 
-    Arguments as in `joint_scores`; ``stride`` is this site's stride.
+    ``unary`` and ``labels`` point to the image's site 0; labels of consecutive sites are ``apart`` elements apart.
+    ``labels`` may be a block of pointers that broadcasts with ``state`` to the shape of ``total``.  A site with label
+    -1 is void: it has no edges, and labellings with a label other than 0 there score -inf.
     """
-    near = tl.load(pairs.neighbour + slot).to(tl.int64)
-    near_stride = tl.load(strides + near)
-    counts = (tl.load(block_of + near) == b) & (near_stride > stride)
-    if labels is not None:
-        counts = counts & (tl.load(labels + near) >= 0)
-    return counts, near_stride
-
-
-@triton.jit
-def joint_scores(plan, pairs, unary, block_of, strides, labels, image, b, state, SIZES: tl.constexpr):
-    """Return the scores of joint labellings ``state`` inside block b: of its sites and of the edges between them.
-
-    ``unary`` points to the scores of the image's site 0, ``block_of`` and ``strides`` to the rows of `PlacedPlan` of
-    the block's family.  With ``labels``, a site with label -1 is void: it has no edges, and
-    labellings with a label other than 0 there score -inf.
-    """
-    total = tl.zeros(state.shape, unary.dtype.element_ty)
+    family = tl.load(plan.family + b).to(tl.int64) * n_sites
     t, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
     while t < stop:
         i = tl.load(plan.site + t).to(tl.int64)
-        stride = tl.load(strides + i)
-        own = (state // stride) % SIZES.n_labels
-        void = False
-        if labels is not None:
-            void = tl.load(labels + i) < 0
-        if void:
-            total += tl.where(own > 0, float("-inf"), 0.0)
-        else:
-            total += tl.load(unary + i * SIZES.n_labels + own)
-            slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
-            while slot < last:
-                counts, near_stride = inner_edge(pairs, block_of, strides, labels, b, stride, slot)
-                if counts:
-                    total += pair_scores(pairs, image, slot, own, (state // near_stride) % SIZES.n_labels, SIZES)
-                slot += 1
+        stride = tl.load(plan.stride + family + i)
+        own, mine = (state // stride) % SIZES.n_labels, tl.load(labels + i * apart)
+        score = tl.load(unary + i * SIZES.n_labels + own)
+        total += tl.where(mine >= 0, score, tl.where(own > 0, float("-inf"), 0.0))
+        slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
+        while slot < last:
+            near = tl.load(pairs.neighbour + slot).to(tl.int64)
+            outside = tl.load(plan.block_of + family + near) != b
+            near_stride = tl.load(plan.stride + family + near)
+            if outside | (near_stride > stride):  # an edge inside counts at its later site
+                theirs = tl.load(labels + near * apart).to(tl.int32)
+                known = tl.where((mine >= 0) & (theirs >= 0), slot, -1)
+                theirs = tl.where(outside, theirs, (state // near_stride) % SIZES.n_labels)
+                total += pair_scores(pairs, image, known, own, theirs, SIZES)
+            slot += 1
         t += 1
     return total
 

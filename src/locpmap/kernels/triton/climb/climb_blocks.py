@@ -11,7 +11,7 @@ from locpmap.kernels.model import Array, Model
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import FOREST, JOINT, State, launches
 from locpmap.kernels.triton.climb.forest_blocks import improve_forests
-from locpmap.kernels.triton.climb.joint_blocks import improve_joint, joint_noise
+from locpmap.kernels.triton.climb.joint_blocks import improve_joint
 from locpmap.kernels.triton.perturb import begin, perturb
 
 SWEEPS_PER_CHECK = 8  # sweeps between two convergence checks: a climb on an image takes 5 to 9 sweeps
@@ -33,11 +33,10 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
     stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
     state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint), len(runs))
-    noise = joint_noise(model, climb, span)
     for number in range(1, climb.max_sweeps + 1):
         for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
             if run.how == JOINT:
-                improve_joint(model, placed, run, climb, noise, lo, state, number, turn)
+                improve_joint(model, placed, run, climb, span, state, number, turn)
             else:
                 improve_forests(model, placed, run, (noisy, choice, message), lo, state, number, turn)
         # Sweeps after convergence change nothing, so a late check gives the same result.

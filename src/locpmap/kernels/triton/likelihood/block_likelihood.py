@@ -1,12 +1,11 @@
 """Negative log conditionals of blocks and their derivatives; see the reference for the definition.
 
-There are three steps: scores given the labels around the blocks; then each block by itself (a forest by dynamic
-programming, a small block by enumeration); then the gradients of the edges inside.  ``plan`` holds NumPy arrays: it
-determines the launches, so it stays on the host.
+``plan`` holds NumPy arrays: it determines the launches, so it stays on the host.
 
 Chains and other forests are solved by sums from the leaves to the roots, then marginals from the roots down.  Items are
-the blocks of an image.  The upward pass adds messages to ``local``: a site's belief is its scores with all sites below
-summed out.  The downward pass recomputes the table of a site given its parent from these beliefs.
+the blocks of an image.  A first launch fills ``local`` (n, S, L) with scores given the labels around the blocks.  The
+upward pass adds messages to it: a site's belief is its scores with all sites below summed out.  The downward pass
+recomputes the table of a site given its parent from these beliefs.
 
 Small blocks are solved by enumeration of all joint labellings; a program processes one block of an image.  The
 derivative with respect to a joint labelling's score is its probability, minus 1 for the true labelling.  Residuals and
@@ -23,35 +22,23 @@ import triton.language as tl
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.block_launches import PlacedPlan, place_plan
+from locpmap.kernels.triton.block_launches import place_plan
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.pair_gradient import add_edge_gradients
-from locpmap.kernels.triton.local_scores import (
-    Pairs,
-    inner_edge,
-    joint_scores,
-    local_scores,
-    pair_scores,
-    pairs_of,
-    sizes_of,
-)
+from locpmap.kernels.triton.local_scores import add_joint_scores, local_scores, pair_scores, pairs_of, sizes_of
 
 MAX_PAIRS = 1 << 27  # limit of the pair derivatives held together
-
-Range = tuple[int, int]
 
 
 class Task(NamedTuple):
     """Inputs and outputs of one launch, which solves blocks of one family."""
 
-    block_of: torch.Tensor  # (S,)
-    stride: torch.Tensor  # (S,), see `PlacedPlan`
     labels: torch.Tensor  # (N, S)
     weights: torch.Tensor  # (1|N,)
-    local: torch.Tensor  # (n, S, L) scores given the labels around the blocks
     value: torch.Tensor  # (N, B)
     residual: torch.Tensor  # (N, S, 1, L)
     pairs: torch.Tensor  # derivatives with respect to the edges' scores: (n, E), or (n, E, L, L)
+    n_sites: int
     n_edges: int
     n_blocks: int
     weight_image: int  # stride between images
@@ -64,30 +51,33 @@ def block_likelihood(
     lo, hi, begin, stop = part
     if lo >= hi or begin >= stop:
         return
-    n_sites, n_labels = scores.unary.shape[1:]
-    n_edges, device = len(scores.edges), labels.device
+    unary, n_edges, device = scores.unary, len(scores.edges), labels.device
+    n_sites, n_labels = unary.shape[1:]
     order = begin + np.argsort(plan.joint[begin:stop], kind="stable")
     purpose = ("likelihood", begin, stop, n_labels, device)
     placed = cached((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
-    n_forests = int((~plan.joint[begin:stop]).sum())
-    lengths, sizes = np.diff(plan.ptr)[order], sizes_of(scores, 1024, 128)
-    block_of, stride = placed.block_of[plan.family[begin]], placed.stride[plan.family[begin]]
+    n_forests, lengths = int((~plan.joint[begin:stop]).sum()), np.diff(plan.ptr)[order]
     labels, terms = labels.contiguous(), pairs_of(scores)
-    per_image = n_edges * (1 if scores.potts else n_labels**2)
-    images = max(1, MAX_PAIRS // max(per_image, 1))
+    tables = () if scores.potts else (n_labels, n_labels)
+    images = max(1, MAX_PAIRS // max(n_edges * n_labels ** len(tables), 1))
     for first in range(lo, hi, images):
-        last = min(first + images, hi)
-        local = torch.zeros((last - first, n_sites, n_labels), dtype=scores.unary.dtype, device=device)
-        grid = ((last - first) * triton.cdiv(n_sites, sizes.items),)
-        _local_scores[grid](scores.unary, terms, labels, block_of, local, first, n_sites, sizes)
-        shape = (last - first, n_edges, *(() if scores.potts else (n_labels, n_labels)))
-        pairs = torch.zeros(shape, dtype=scores.unary.dtype, device=device)
-        arrays = (block_of, stride, labels, weights, local, losses.value, losses.residual, pairs)
-        task = Task(*arrays, n_edges, len(plan.joint), int(len(weights) > 1))
-        for solve, a, b in ((solve_forests, 0, n_forests), (solve_joint, n_forests, len(order))):
-            if a < b:
-                solve(scores, terms, placed, task, (first, last), (a, b), int(lengths[a:b].max()))
-        add_edge_gradients(scores, pairs, losses.gradient, Part(first, last, 0, n_edges))
+        n_images = min(images, hi - first)
+        pairs = torch.zeros((n_images, n_edges, *tables), dtype=unary.dtype, device=device)
+        counts = (n_sites, n_edges, len(plan.joint), int(len(weights) > 1))
+        task = Task(labels, weights, losses.value, losses.residual, pairs, *counts)
+        if n_forests > 0:
+            sizes = sizes_of(scores, 1024, 128)
+            local = torch.empty((n_images, n_sites, n_labels), dtype=unary.dtype, device=device)
+            grid = (n_images * triton.cdiv(n_sites, sizes.items),)
+            _local_scores[grid](unary, terms, labels, placed.block_of[plan.family[begin]], local, first, n_sites, sizes)
+            sizes = sizes_of(scores, 512, 16)
+            grid, longest = (n_images * triton.cdiv(n_forests, sizes.items),), int(lengths[:n_forests].max())
+            _solve_forests[grid](terms, placed, task, local, first, n_forests, longest, sizes)
+        if n_forests < len(order):
+            n_joint, longest = len(order) - n_forests, int(lengths[n_forests:].max())
+            sizes = sizes_of(scores, 1024, triton.next_power_of_2(n_labels**longest))
+            _solve_joint[(n_images * n_joint,)](unary, terms, placed, task, first, n_forests, n_joint, sizes)
+        add_edge_gradients(scores, pairs, losses.gradient, Part(first, first + n_images, 0, n_edges))
 
 
 @triton.jit(do_not_specialize=["lo"])
@@ -102,15 +92,6 @@ def _local_scores(unary, pairs, labels, block_of, local, lo, n_sites, SIZES: tl.
     scores = local_scores(own, pairs, around, 1, block_of, n, i, i < n_sites, SIZES)
     place = local + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
     tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
-
-
-def solve_forests(
-    scores: Scores, pairs: Pairs, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
-) -> None:
-    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
-    sizes = sizes_of(scores, 512, 16)
-    grid = ((images[1] - images[0]) * triton.cdiv(blocks[1] - blocks[0], sizes.items),)
-    _solve_forests[grid](pairs, plan, task, images[0], *blocks, longest, scores.unary.shape[1], sizes)
 
 
 @triton.jit
@@ -133,21 +114,23 @@ def _load_sites(plan, labels, local, begin, stop, position, SIZES: tl.constexpr)
     return i, true, belief, tl.where(true_above >= 0, upward, -1), above, true_above
 
 
-@triton.jit(do_not_specialize=["lo", "first", "last", "longest"])
-def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=["lo", "n_forests", "longest"])
+def _solve_forests(pairs, plan, task, local, lo, n_forests, longest, SIZES: tl.constexpr):
+    """Solve blocks ``order[:n_forests]``, of at most ``longest`` sites, of images ``lo ..``."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     LABELS: tl.constexpr = SIZES.labels
     ITEMS: tl.constexpr = SIZES.items
-    dtype: tl.constexpr = task.local.dtype.element_ty
+    dtype: tl.constexpr = local.dtype.element_ty
+    n_sites = task.n_sites
     k = tl.arange(0, LABELS)[None, :]
-    per_image = tl.cdiv(last - first, ITEMS)
+    per_image = tl.cdiv(n_forests, ITEMS)
     n = lo + (tl.program_id(0) // per_image).to(tl.int64)
-    item = first + (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)
-    real = item < last
+    item = (tl.program_id(0) % per_image) * ITEMS + tl.arange(0, ITEMS)
+    real = item < n_forests
     b = tl.load(plan.order + item, mask=real, other=0)
     weight = tl.load(task.weights + n * task.weight_image).to(dtype)
     known_labels = task.labels + n * n_sites
-    local = task.local + (n - lo) * n_sites * N_LABELS
+    local += (n - lo) * n_sites * N_LABELS
     marginals = task.residual + n * n_sites * N_LABELS + k
     begin = tl.load(plan.ptr + b, mask=real, other=0)
     stop = tl.load(plan.ptr + b + 1, mask=real, other=0)
@@ -218,25 +201,6 @@ def _solve_forests(pairs, plan, task, lo, first, last, longest, n_sites, SIZES: 
     tl.store(task.value + n * task.n_blocks + b, weight * value, mask=real)
 
 
-def solve_joint(
-    scores: Scores, pairs: Pairs, plan: PlacedPlan, task: Task, images: Range, blocks: Range, longest: int
-) -> None:
-    """Write losses, residuals and pair derivatives of blocks ``order[blocks]``, of at most ``longest`` sites."""
-    n_blocks = blocks[1] - blocks[0]
-    sizes = sizes_of(scores, 1024, triton.next_power_of_2(scores.unary.shape[2] ** longest))
-    grid, numbers = ((images[1] - images[0]) * n_blocks,), (images[0], blocks[0], n_blocks, scores.unary.shape[1])
-    _solve_joint[grid](pairs, plan, task, *numbers, sizes)
-
-
-@triton.jit
-def _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES: tl.constexpr):
-    """Return scores of joint labellings, (STATES,); -inf beyond the last, and where a void site's label is not 0."""
-    number = first_state + tl.arange(0, SIZES.items)
-    state = number % n_states
-    totals = joint_scores(plan, pairs, local, task.block_of, task.stride, labels, n, b, state, SIZES)
-    return tl.where(number < n_states, totals, float("-inf"))
-
-
 @triton.jit
 def _add(at, parts, known):
     """Add ``parts`` to the program's memory at ``at``."""
@@ -247,22 +211,27 @@ def _add(at, parts, known):
 
 
 @triton.jit(do_not_specialize=["lo", "first", "n_joint"])
-def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.constexpr):
+def _solve_joint(unary, pairs, plan, task, lo, first, n_joint, SIZES: tl.constexpr):
+    """Solve blocks ``order[first:first + n_joint]`` of images ``lo ..``."""
     N_LABELS: tl.constexpr = SIZES.n_labels
     STATES: tl.constexpr = SIZES.items
-    dtype: tl.constexpr = task.local.dtype.element_ty
+    dtype: tl.constexpr = unary.dtype.element_ty
+    n_sites = task.n_sites
     k = tl.arange(0, SIZES.labels)[None, :]
     n = lo + (tl.program_id(0) // n_joint).to(tl.int64)
     b = tl.load(plan.order + first + tl.program_id(0) % n_joint)
     weight = tl.load(task.weights + n * task.weight_image).to(dtype)
-    labels, local = task.labels + n * n_sites, task.local + (n - lo) * n_sites * N_LABELS
+    labels = task.labels + n * n_sites
+    given = (plan, pairs, unary + n * n_sites * N_LABELS, labels, 1, n, b)
+    family = tl.load(plan.family + b).to(tl.int64) * n_sites
+    strides = plan.stride + family
     begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-    n_states = tl.load(task.stride + tl.load(plan.site + begin)) * N_LABELS
+    n_states = tl.load(strides + tl.load(plan.site + begin)) * N_LABELS
     true_state = tl.zeros([], tl.int32)
     t = begin
     while t < stop:
         i = tl.load(plan.site + t).to(tl.int64)
-        true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(task.stride + i)
+        true_state += tl.maximum(tl.load(labels + i).to(tl.int32), 0) * tl.load(strides + i)
         t += 1
     # The log partition by log-sum-exp.  At least one labelling is allowed, so the peak is finite.
     peak = tl.full([1], float("-inf"), dtype)
@@ -270,7 +239,8 @@ def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.const
     first_state = tl.zeros([], tl.int32)
     while first_state < n_states:
         state = first_state + tl.arange(0, STATES)
-        totals = _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES)
+        totals = tl.where(state < n_states, tl.zeros([STATES], dtype), float("-inf"))
+        totals = add_joint_scores(totals, *given, state, n_sites, SIZES)
         true_total += tl.sum(tl.where(state == true_state, totals, 0.0), axis=0)
         higher = tl.maximum(peak, tl.max(totals, axis=0))
         finite = tl.where(higher > float("-inf"), higher, 0.0)
@@ -283,21 +253,24 @@ def _solve_joint(pairs, plan, task, lo, first, n_joint, n_sites, SIZES: tl.const
     first_state = tl.zeros([], tl.int32)
     while first_state < n_states:
         state = first_state + tl.arange(0, STATES)
-        totals = _totals(pairs, plan, task, n, b, first_state, n_states, labels, local, SIZES)
+        totals = tl.where(state < n_states, tl.zeros([STATES], dtype), float("-inf"))
+        totals = add_joint_scores(totals, *given, state, n_sites, SIZES)
         derivative = weight * (tl.exp(totals - log_partition) - (state == true_state).to(dtype))
         t = begin
         while t < stop:
             i = tl.load(plan.site + t).to(tl.int64)
-            own_stride = tl.load(task.stride + i)
-            own = (state // own_stride) % N_LABELS
+            stride = tl.load(strides + i)
+            own = (state // stride) % N_LABELS
             if tl.load(labels + i) >= 0:
                 each = tl.where(own[:, None] == k, derivative[:, None], 0.0)  # (STATES, LABELS)
                 at = task.residual + (n * n_sites + i) * N_LABELS + k
                 _add(at, tl.sum(each, axis=0, keep_dims=True), k < N_LABELS)
                 slot, last = tl.load(pairs.indptr + i), tl.load(pairs.indptr + i + 1)
                 while slot < last:
-                    counts, near_stride = inner_edge(pairs, task.block_of, task.stride, labels, b, own_stride, slot)
-                    if counts:
+                    near = tl.load(pairs.neighbour + slot).to(tl.int64)
+                    inside = (tl.load(plan.block_of + family + near) == b) & (tl.load(labels + near) >= 0)
+                    near_stride = tl.load(strides + near)
+                    if inside & (near_stride > stride):  # count each edge once
                         other = (state // near_stride) % N_LABELS
                         pair = (n - lo) * task.n_edges + tl.load(pairs.edge + slot).to(tl.int64)
                         if SIZES.potts:
