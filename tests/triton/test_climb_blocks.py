@@ -15,7 +15,7 @@ from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.spec import Blocks, Climb, Span
-from locpmap.kernels.triton.block_launches import CHAIN, FOREST, JOINT, launches
+from locpmap.kernels.triton.block_launches import launches
 from locpmap.kernels.triton.climb.climb_blocks import climb_blocks
 from locpmap.potentials import Potentials
 
@@ -87,7 +87,7 @@ def test_trees_and_small_blocks_in_one_plan(n_labels: int) -> None:
     potentials = on_graph("tree", 17, n_labels, seed=n_labels)
     blocks = [list(range(13)), [14, 16]]
     plan = plan_blocks(blocks, potentials.structure, n_labels)
-    assert {run.how for run in launches(place_model(potentials), plan)[1]} == {FOREST, JOINT}
+    assert {run.joint for run in launches(place_model(potentials), plan)[1]} == {False, True}
     check(potentials, blocks)
 
 
@@ -151,10 +151,5 @@ def test_runs_separate_adjacent_blocks_and_keep_the_order() -> None:
     model = place_model(potentials)
     plan = plan_blocks("rows+columns", potentials.structure, 2)
     placed, runs = launches(model, plan)
-    assert [(run.how, run.begin, run.stop, run.longest) for run in runs] == [
-        (CHAIN, 0, 2, 7),
-        (CHAIN, 2, 5, 7),
-        (CHAIN, 5, 9, 5),
-        (CHAIN, 9, 12, 5),
-    ]
+    assert [tuple(run) for run in runs] == [(False, *part) for part in ((0, 2), (2, 5), (5, 9), (9, 12))]
     assert launches(model, plan)[0] is placed

@@ -11,16 +11,13 @@ from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import Model
 from locpmap.kernels.triton.cache import cached
 
-JOINT, CHAIN, FOREST = range(3)
-
 
 class Run(NamedTuple):
     """Range ``order[begin:stop]`` of blocks without common sites or edges, all solved by the same method."""
 
-    how: int  # JOINT, CHAIN or FOREST
+    joint: bool  # by enumeration, else by dynamic programming
     begin: int
     stop: int
-    longest: int  # number of sites of the largest block
 
 
 class PlacedPlan(NamedTuple):
@@ -58,16 +55,12 @@ def launches(model: Model, plan: BlockPlan) -> Launches:
 
 
 def _launches(model: Model, plan: BlockPlan) -> Launches:
-    n_blocks, lengths = len(plan.joint), np.diff(plan.ptr)
-    block = np.repeat(np.arange(n_blocks), lengths)
-    chain = np.ones(n_blocks, bool)
-    chain[block[plan.parent != np.arange(len(block)) - plan.ptr[block] - 1]] = False
-    how = np.where(plan.joint, JOINT, np.where(chain, CHAIN, FOREST))
+    joint = plan.joint
     colour = _colours(model.indptr.cpu().numpy(), model.neighbour.cpu().numpy(), plan.block_of, plan.family)
-    order = np.lexsort((how, colour))
-    changes = (np.diff(colour[order]) != 0) | (np.diff(how[order]) != 0)
-    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), n_blocks]
-    runs = [Run(int(how[order[a]]), a, b, int(lengths[order[a:b]].max())) for a, b in pairwise(cuts)]
+    order = np.lexsort((joint, colour))
+    changes = (np.diff(colour[order]) != 0) | (np.diff(joint[order]) != 0)
+    cuts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(joint)]
+    runs = [Run(bool(joint[order[a]]), a, b) for a, b in pairwise(cuts)]
     return place_plan(plan, order, model.unary.shape[2], model.unary.device), runs
 
 

@@ -5,22 +5,12 @@ the loss of its current label against its best one, given its parent's current l
 regrets add up to the best score minus the current score.  A block changes where some regret exceeds rounding.
 """
 
-from typing import NamedTuple
-
 import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Array, Model
-from locpmap.kernels.triton.block_launches import CHAIN, PlacedPlan, Run, State
-from locpmap.kernels.triton.local_scores import Sizes, improves, pair_scores, pairs_of, sizes_of
-
-
-class Forest(NamedTuple):
-    """The compile-time constants of a launch."""
-
-    sizes: Sizes
-    is_chain: bool
-    samples: int
+from locpmap.kernels.triton.block_launches import PlacedPlan, Run, State
+from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
 
 
 def improve_forests(
@@ -36,22 +26,20 @@ def improve_forests(
     """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
 
     Images are numbers ``lo ..`` of the model.  ``scores`` are the perturbed unaries (n, S, L, R) and scratch of that
-    shape for choices and, unless blocks are chains, for messages.
+    shape for choices and for messages.
     """
     n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
     samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
-    forest = Forest(sizes, run.how == CHAIN, samples)
     grid, numbers = (n_images * n_blocks * triton.cdiv(n_samples, samples),), (sweep, turn, lo, run.begin)
-    _improve_forests[grid](plan, pairs_of(model), scores, state, *numbers, n_blocks, forest, num_warps=1)
+    _improve_forests[grid](plan, pairs_of(model), scores, state, *numbers, n_blocks, sizes, samples, num_warps=1)
 
 
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
-def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, FOREST: tl.constexpr):
-    SIZES: tl.constexpr = FOREST.sizes
-    IS_CHAIN: tl.constexpr = FOREST.is_chain
+def _improve_forests(
+    plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr
+):
     N_LABELS: tl.constexpr = SIZES.n_labels
     LABELS: tl.constexpr = SIZES.labels
-    SAMPLES: tl.constexpr = FOREST.samples
     noisy_ptr, choice_ptr, message_ptr = scores
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
@@ -70,7 +58,6 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
         first = n * n_sites * N_LABELS * n_samples + r
         block_of = plan.block_of + tl.load(plan.family + b).to(tl.int64) * n_sites
         begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
-        carry = tl.zeros([LABELS, SAMPLES], dtype)
         better = tl.zeros([1, SAMPLES], tl.int32)
         possible = tl.full([1, SAMPLES], 1, tl.int32)
         t = stop - 1
@@ -86,12 +73,10 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
                 if tl.load(block_of + near) != b:
                     label = tl.load(labels_ptr + near * n_samples, mask=real, other=0).to(tl.int32)
                     belief += pair_scores(pairs, lo + n, slot, k, label, SIZES)
-                elif not IS_CHAIN:
+                else:
                     below = message_ptr + first + (near * N_LABELS + k) * n_samples
                     belief += tl.load(below, mask=there & (slot != upward), other=0.0)
                 slot += 1
-            if IS_CHAIN:
-                belief += carry
             # The message to the parent; a root has no edge, which scores 0.
             top, crest = tl.max(belief, axis=0, return_indices=True, keep_dims=True)
             if SIZES.potts:
@@ -120,26 +105,21 @@ def _improve_forests(plan, pairs, scores, state, sweep, turn, lo, first_block, n
             better = better | improves(best, now).to(tl.int32)
             possible = possible & ((upward >= 0) | (top > float("-inf"))).to(tl.int32)
             peak = tl.max(sent, axis=0, keep_dims=True)
-            carry = sent - tl.where(peak > float("-inf"), peak, 0.0)
-            if not IS_CHAIN:
-                tl.store(message_ptr + row, carry, mask=there)
-                tl.debug_barrier()
+            tl.store(message_ptr + row, sent - tl.where(peak > float("-inf"), peak, 0.0), mask=there)
+            tl.debug_barrier()  # other threads may read what these stored
             t -= 1
         changes = real & ((better & possible) > 0)
         if tl.max(changes.to(tl.int32)) > 0:
             tl.debug_barrier()  # other threads stored the choices
-            label = tl.zeros([1, SAMPLES], tl.int32)
             t = begin
             while t < stop:
                 i, parent = tl.load(plan.site + t).to(tl.int64), tl.load(plan.parent + t)
-                if not IS_CHAIN:
-                    site_above = tl.load(plan.site + begin + tl.maximum(parent, 0)).to(tl.int64)
-                    label = tl.load(labels_ptr + site_above * n_samples, mask=changes, other=0).to(tl.int32)
+                site_above = tl.load(plan.site + begin + tl.maximum(parent, 0)).to(tl.int64)
+                label = tl.load(labels_ptr + site_above * n_samples, mask=changes, other=0).to(tl.int32)
                 cell = i * N_LABELS + tl.where(parent >= 0, label, 0)
                 label = tl.load(choice_ptr + first + cell * n_samples, mask=changes, other=0).to(tl.int32)
                 tl.store(labels_ptr + i * n_samples, label.to(labels_ptr.dtype.element_ty), mask=changes)
-                if not IS_CHAIN:
-                    tl.debug_barrier()
+                tl.debug_barrier()
                 t += 1
             tl.store(changed_ptr, tl.zeros([1, SAMPLES], tl.int32) + sweep, mask=changes)
             stamp = state.stamps + (n * state.n_blocks + b) * n_samples + r

@@ -4,7 +4,6 @@ Noise is drawn only for labellings that win with the largest possible noise.
 """
 
 import math
-from typing import NamedTuple
 
 import triton
 import triton.language as tl
@@ -14,56 +13,33 @@ from locpmap.kernels.model import Model
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import PlacedPlan, Run, State
 from locpmap.kernels.triton.climb.potts_grid import Draw
-from locpmap.kernels.triton.local_scores import Sizes, add_joint_scores, improves, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import add_joint_scores, improves, pairs_of, sizes_of
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
-STATES, SAMPLES = 32, 32  # labellings and samples that a program compares together
+STATES, SAMPLES = tl.constexpr(32), 32  # labellings and samples that a program compares together
 
 # Uniforms are at most 1 - 2^-24, so Gumbel values do not exceed this.
 MOST = tl.constexpr(24 * math.log(2))
-
-
-class Joint(NamedTuple):
-    """The compile-time constants of a launch."""
-
-    sizes: Sizes
-    noise: bool
-    states: int
-    samples: int
 
 
 def improve_joint(
     model: Model, plan: PlacedPlan, run: Run, climb: Climb, span: Span, state: State, sweep: int, turn: int
 ) -> None:
     """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn."""
-    n_samples, n_blocks = state.n_samples, run.stop - run.begin
+    n_blocks, samples = run.stop - run.begin, min(triton.next_power_of_2(state.n_samples), SAMPLES)
     scheme, amount, k0, k1 = climb.perturbation
-    samples = min(triton.next_power_of_2(n_samples), SAMPLES)
-    joint = Joint(sizes_of(model), scheme == schemes.PLAIN, STATES, samples)
     draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
     arrays = (plan, pairs_of(model), model.unary, model.site_id, draw, state)
-    grid, numbers = (len(state.labels) * n_blocks * triton.cdiv(n_samples, samples),), (sweep, turn, span.lo, run.begin)
-    _improve_joint[grid](*arrays, amount, *numbers, n_blocks, joint, num_warps=1)
+    numbers = (amount if scheme == schemes.PLAIN else 0.0, sweep, turn, span.lo, run.begin, n_blocks)
+    grid = (len(state.labels) * n_blocks * triton.cdiv(state.n_samples, samples),)
+    _improve_joint[grid](arrays, *numbers, sizes_of(model), samples, num_warps=1)
 
 
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
 def _improve_joint(
-    plan,
-    pairs,
-    unary,
-    site_id,
-    draw,
-    state,
-    amount: tl.float64,
-    sweep,
-    turn,
-    lo,
-    first_block,
-    n_blocks,
-    JOINT: tl.constexpr,
+    arrays, amount: tl.float64, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr
 ):
-    SIZES: tl.constexpr = JOINT.sizes
-    SAMPLES: tl.constexpr = JOINT.samples
+    plan, pairs, unary, site_id, draw, state = arrays
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks
@@ -92,23 +68,21 @@ def _improve_joint(
             current += tl.load(y + i * n_samples).to(tl.int32) * tl.load(strides + i)
             t += 1
         held = add_joint_scores(tl.zeros([1, SAMPLES], dtype), *given, current, n_sites, SIZES)
-        if JOINT.noise:
-            held += scale * _gumbel(draw, key, current, dtype)
+        held += scale * _gumbel(draw, key, current, dtype)
         best, winner = held, current
         first = tl.zeros([], tl.int32)
         while first < n_states:
-            labelling = first + tl.arange(0, JOINT.states)[:, None]
-            scores = tl.where(labelling < n_states, 0.0, float("-inf")) + tl.zeros([JOINT.states, SAMPLES], dtype)
+            labelling = first + tl.arange(0, STATES)[:, None]
+            scores = tl.where(labelling < n_states, 0.0, float("-inf")) + tl.zeros([STATES, SAMPLES], dtype)
             scores = add_joint_scores(scores, *given, labelling, n_sites, SIZES)
-            if JOINT.noise:
-                reach = tl.max(scores, axis=0, keep_dims=True) + scale * MOST
-                if tl.max((going & (reach > best)).to(tl.int32)) > 0:
-                    scores += scale * _gumbel(draw, key, labelling, dtype)
+            reach = tl.max(scores, axis=0, keep_dims=True) + scale * MOST
+            if tl.max((going & (reach > best)).to(tl.int32)) > 0:
+                scores += scale * _gumbel(draw, key, labelling, dtype)
             top = tl.max(scores, axis=0, keep_dims=True)
             highest = tl.min(tl.where(scores == top, labelling, n_states), axis=0, keep_dims=True)
             winner = tl.where(top > best, highest, winner)
             best = tl.maximum(best, top)
-            first += JOINT.states
+            first += STATES
         changes = going & improves(best, held)
         tl.debug_barrier()  # other threads may still read the labels
         t = begin
