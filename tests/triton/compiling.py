@@ -102,7 +102,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield bethe_edges, (model, messages, beliefs.log())
     yield climb_blocks, (model, climbs[1], *part)
     yield climb_blocks, (model, climbs[2], *part)
-    yield climb_lines, (model.unary, right, down, True, window, climbs[2], *part)
+    yield climb_lines, (model.unary, right, down, window, climbs[2], *part)
     yield climb_potts, (model.unary, right, down, window, climbs[0], *part)
     yield climb_sites, (model, climbs[0], *part)
     yield conditionals, (model, labels, zeros, 0, 0, 4)
@@ -132,7 +132,7 @@ def common() -> Iterator[tuple[Any, Any]]:
     window = GridWindow(5, 3, 0, 0, 3, 15)
     two, more = (torch.zeros(1, 15, n_labels) for n_labels in (2, 5))
     yield climb_potts, (two, right, down, window, by_sites, *part)
-    yield climb_lines, (more, right, down, True, window, by_lines, *part)
+    yield climb_lines, (more, right, down, window, by_lines, *part)
 
 
 def fields() -> Iterator[tuple[Any, Any]]:

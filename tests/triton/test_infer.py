@@ -249,11 +249,11 @@ def test_decoder_without_triton_kernels_raises() -> None:
         infer(odd_model((2, 3), 2, "weight", 1), "graph_cut", backend="triton")
 
 
-@pytest.mark.parametrize("blocks", ["rows+columns", (2, 2)])
-def test_blocks_match_the_reference(blocks: Any) -> None:
-    compare_backends(
-        odd_model((3, 4), 2, "either sign", 1), "locpmap", blocks=blocks, n_samples=6, probability="conditional"
-    )
+@pytest.mark.parametrize(
+    ("blocks", "form"), [("rows+columns", "weights"), ("rows+columns", "either sign"), ((2, 2), "either sign")]
+)
+def test_blocks_match_the_reference(blocks: Any, form: str) -> None:
+    compare_backends(odd_model((3, 4), 2, form, 1), "locpmap", blocks=blocks, n_samples=6, probability="conditional")
 
 
 @pytest.mark.parametrize("form", ["weights", "table"])

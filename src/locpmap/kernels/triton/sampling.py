@@ -87,7 +87,7 @@ class Sampling:
     def _lines(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
         labels = _empty(model, span, torch.uint8)
         assert model.grid is not None
-        where = (*_of_grid(model, span.lo, span.hi), model.least_weight >= 0, model.grid)
+        where = (*_of_grid(model, span.lo, span.hi), model.grid)
         return DeviceDrawn(span, labels, [climb_lines(*where, climb, span, labels)])
 
     def perturb_and_max_product(
@@ -207,7 +207,8 @@ def _by_label(model: ModelView) -> Array:
 
 def _is_lines(blocks: Any, model: ModelView) -> bool:
     """Return whether blocks are whole rows or columns that `climb_lines` supports."""
-    return isinstance(blocks, str) and ":" not in blocks and model.unary.shape[2] <= MAX_LINE_LABELS
+    whole = isinstance(blocks, str) and ":" not in blocks
+    return whole and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LINE_LABELS
 
 
 def _on_volume(model: ModelView, climb: Climb) -> bool:

@@ -1,4 +1,4 @@
-"""Ascent by whole rows and columns of a 4-connected grid with Potts weights: `climb_blocks` without neighbour lists.
+"""Ascent by rows and columns of a 4-connected grid with Potts weights >= 0: `climb_blocks` without neighbour lists.
 
 Lines (rows or columns) of equal parity do not touch.  One launch performs all sweeps: programs share the lines of a
 parity, in all samples, and a barrier separates the parities.  A *turn* is one parity of rows or columns; turns are
@@ -48,7 +48,7 @@ PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows
 
 
 def climb_lines(
-    unary: Array, right: Array, down: Array, attractive: bool, grid: GridWindow, climb: Climb, span: Span, labels: Array
+    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
 ) -> Array:
     """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
 
@@ -57,8 +57,7 @@ def climb_lines(
     samples that one Triton program processes together.
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
-    ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W).  ``attractive`` declares that none is negative, which saves
-    time.  Even lines of the whole grid are updated first.
+    ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W).  Even lines of the whole grid are updated first.
     """
     n_images, _, n_labels = unary.shape
     assert climb.blocks is not None
@@ -75,7 +74,7 @@ def climb_lines(
     begin(unary, noisy, site_id, climb, span, labels)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
-    word = torch.int32 if n_labels + 2 * index_bits(n_labels) < 32 else torch.int64
+    word = torch.int32 if n_labels + index_bits(n_labels) < 32 else torch.int64
     choices = torch.empty((n_programs, length + AHEAD, items), dtype=word, device=device)
     # The words of `wait_for_all` and the last sweep with changes; the last sweep that changed each sample; the last
     # turn that changed each row and column.
@@ -85,7 +84,7 @@ def climb_lines(
     state = State(noisy, *weights, labels, changed, stamps, choices, height, width)
     part = min(WARP // items, lanes)  # one label and sample per lane
     ties = perturbation.scheme != PLAIN  # plain noise leaves almost no ties
-    kind = Kind(bool(attractive), ties, n_labels, part, items, AHEAD, BACK)
+    kind = Kind(ties, n_labels, part, items, AHEAD, BACK)
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
     _climb_lines[(n_programs,)](state, counts, *numbers, kind, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)

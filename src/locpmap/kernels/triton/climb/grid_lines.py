@@ -1,12 +1,12 @@
-"""The best labels of rows or columns of a grid with Potts weights, by dynamic programming.
+"""The best labels of rows or columns of a grid with Potts weights >= 0, by dynamic programming.
 
 The backward pass goes from a line's end to its start, and the traceback from its start to its end.  *Before* and
 *after* mean towards the start and towards the end.
 
 The backward pass computes scores v of a site's labels, including the best labels of all sites after it.  They are
 relative to their maximum: v <= 0, so single precision suffices for lines of any length.  Given label k of the site
-before and the weight w between them, a site takes k too (v[k] + w) or its best label (0).  If w < 0 and k is the best
-label, it may take the second best instead.  A *choice*, one word per site, stores these decisions for all k.
+before and the weight w between them, a site takes k too (v[k] + w) or its best label (0).  A *choice*, one word per
+site, stores these decisions for all k.
 
 Functions take blocks (1, ITEMS) of samples.  Scores are split by label into parts: several blocks (PART, ITEMS).
 """
@@ -22,7 +22,6 @@ from locpmap.kernels.triton.local_scores import rounding
 class Kind(NamedTuple):
     """The compile-time constants of a climb by lines."""
 
-    attractive: bool  # no weight is negative
     ties: bool  # the smallest of several best labels wins
     n_labels: int
     part: int  # labels per part
@@ -58,7 +57,7 @@ class Site(NamedTuple):
 
 @triton.constexpr_function
 def index_bits(n_labels: int) -> int:
-    """Return the bits of a label's index; a choice holds one bit per label and two indices."""
+    """Return the bits of a label's index; a choice holds one bit per label and an index."""
     return (n_labels - 1).bit_length()
 
 
@@ -86,9 +85,9 @@ def best_labels(site, line, choices, KIND: tl.constexpr):
     for _ in tl.static_range(n_parts(KIND.n_labels, PART)):
         nothing += (tl.zeros([PART, ITEMS], dtype),)
     # State: the message from the site after; the score of the current labels from there on, relative to the best; the
-    # current label there; the scores of equal and different labels on the edge between; the largest absolute score.
+    # current label there; minus the weight between, the score of different labels; the largest absolute score.
     nobody, zero = none.to(tl.int32), tl.zeros([], dtype)
-    passed = (nothing, none, nobody, zero, zero, none)
+    passed = (nothing, none, nobody, zero, none)
     # A batch is loaded while the previous one is processed.  The first batch is blank and changes nothing, so these
     # loads occur only once in the code: each occurrence takes long to compile.
     batch = ()
@@ -107,7 +106,7 @@ def best_labels(site, line, choices, KIND: tl.constexpr):
     while t >= 0:
         passed = _choose(_read(site, line, t, KIND), passed, choices, t, KIND)
         t -= 1
-    return -passed[1] > rounding(dtype) * (1 + passed[5])
+    return -passed[1] > rounding(dtype) * (1 + passed[4])
 
 
 @triton.jit
@@ -149,11 +148,10 @@ def _choose(now, passed, choices, t, KIND: tl.constexpr):
     PART: tl.constexpr = KIND.part
     ITEMS: tl.constexpr = KIND.items
     scores, here, before, after, w_before, w_after, w_start = now
-    message, deficit, label_after, equal, different, size = passed
+    message, deficit, label_after, different, size = passed
     dtype: tl.constexpr = scores[0].dtype
     word: tl.constexpr = choices.dtype.element_ty
     PARTS: tl.constexpr = n_parts(N_LABELS, PART)
-    INDEX: tl.constexpr = index_bits(N_LABELS)
     mine, top = tl.zeros([PART, ITEMS], dtype), tl.full([PART, ITEMS], float("-inf"), dtype)
     v = ()
     for part in tl.static_range(PARTS):
@@ -165,48 +163,27 @@ def _choose(now, passed, choices, t, KIND: tl.constexpr):
         top = tl.maximum(top, v[part])
     # Reduce over parts first: reducing over lanes takes longer.
     mine, top = tl.sum(mine, axis=0, keep_dims=True), tl.max(top, axis=0, keep_dims=True)
-    deficit = mine + (deficit + tl.where(here == label_after, equal, different)) - top
+    deficit = mine + (deficit + tl.where(here == label_after, 0.0, different)) - top
     size = tl.maximum(size, tl.abs(top))
-    # The scores of equal and of different labels on the edge to the site before, minus the larger of the two.
-    if KIND.attractive:
-        equal, different = tl.zeros_like(w_start), -w_start
-    else:
-        equal, different = tl.minimum(w_start, 0.0), -tl.maximum(w_start, 0.0)
+    different = -w_start
     best = tl.full([PART, ITEMS], N_LABELS, tl.int32)
     for part in tl.static_range(PARTS):
         k = _labels_of(part, PART)
         best = tl.minimum(best, tl.where(v[part] == top, k, N_LABELS))
     best = tl.min(best, axis=0, keep_dims=True)
-    runner_up, second = best, tl.zeros([1, ITEMS], dtype)
-    if not KIND.attractive:
-        rest = tl.full([PART, ITEMS], float("-inf"), dtype)
-        for part in tl.static_range(PARTS):
-            k = _labels_of(part, PART)
-            rest = tl.maximum(rest, tl.where(k == best, float("-inf"), v[part]))
-        second = tl.max(rest, axis=0, keep_dims=True)
-        runner_up = tl.full([PART, ITEMS], N_LABELS, tl.int32)
-        for part in tl.static_range(PARTS):
-            k = _labels_of(part, PART)
-            runner_up = tl.minimum(runner_up, tl.where((v[part] == second) & (k != best), k, N_LABELS))
-        runner_up = tl.min(runner_up, axis=0, keep_dims=True)
-        second -= top
     choice = tl.zeros([PART, ITEMS], word)
     sends = ()
     for part in tl.static_range(PARTS):
         k = _labels_of(part, PART)
-        stay, leave, other = v[part] - top, different, best
-        if not KIND.attractive:
-            stay += equal
-            leave, other = different + tl.where(k == best, second, 0.0), tl.where(k == best, runner_up, best)
-        sends += (tl.maximum(stay, leave),)
-        stays = stay > leave
+        stay = v[part] - top
+        sends += (tl.maximum(stay, different),)
+        stays = stay > different
         if KIND.ties:
-            stays = stays | ((stay == leave) & (k < other))
+            stays = stays | ((stay == different) & (k < best))
         choice |= tl.where(stays, tl.full([1, 1], 1, word) << k.to(word), 0)
     choice = tl.sum(choice, axis=0, keep_dims=True).to(word)
-    choice = choice | (best.to(word) << N_LABELS) | (runner_up.to(word) << (N_LABELS + INDEX))
-    tl.store(choices + t * ITEMS + tl.arange(0, ITEMS)[None, :], choice)
-    return sends, deficit, here, equal, different, size
+    tl.store(choices + t * ITEMS + tl.arange(0, ITEMS)[None, :], choice | (best.to(word) << N_LABELS))
+    return sends, deficit, here, different, size
 
 
 @triton.jit
@@ -246,8 +223,6 @@ def trace(site, line, choices, turn, better, KIND: tl.constexpr):
 @triton.jit
 def _follow(choice, label, N_LABELS: tl.constexpr):
     """Return the label that a choice assigns to its site, given the label of the site before."""
-    INDEX: tl.constexpr = index_bits(N_LABELS)
-    LAST: tl.constexpr = (1 << INDEX) - 1
-    best, runner_up = (choice >> N_LABELS) & LAST, (choice >> (N_LABELS + INDEX)) & LAST
+    LAST: tl.constexpr = (1 << index_bits(N_LABELS)) - 1
     stays = (choice >> label.to(choice.dtype)) & 1
-    return tl.where(stays > 0, label, tl.where(label == best, runner_up, best).to(tl.int32))
+    return tl.where(stays > 0, label, ((choice >> N_LABELS) & LAST).to(tl.int32))
