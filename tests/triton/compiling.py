@@ -38,9 +38,9 @@ from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
 from locpmap.kernels.triton.climb.gibbs import gibbs
-from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
+from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound, score_terms
 from locpmap.kernels.triton.climb.potts_grid import Draw, grid_field, volume_field
-from locpmap.kernels.triton.count import conditionals, grid_conditionals, score_terms, votes
+from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.guided_mean import guided_mean
 from locpmap.kernels.triton.likelihood.block_likelihood import block_likelihood
 from locpmap.kernels.triton.likelihood.site_likelihood import site_likelihood

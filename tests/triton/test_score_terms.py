@@ -10,7 +10,7 @@ from tests.support.odd_models import ODD, normal
 from tests.triton.placing import place, place_model
 
 from locpmap.kernels.cpu.dispatch import kernel_of
-from locpmap.kernels.triton.count import score_terms
+from locpmap.kernels.triton.climb.mean_field import score_terms
 from locpmap.potentials import Potentials
 
 REFERENCE, TRITON = kernel_of("reference", "score_terms"), score_terms

@@ -9,8 +9,7 @@ from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import Array
 from locpmap.kernels.spec import Advanced, Chain, Kernels, ModelView
 from locpmap.kernels.triton.climb.gibbs import gibbs
-from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound
-from locpmap.kernels.triton.count import score_terms
+from locpmap.kernels.triton.climb.mean_field import mean_field, mean_field_bound, score_terms
 from locpmap.kernels.triton.message_state import Passing
 from locpmap.kernels.triton.sampling import Sampling
 

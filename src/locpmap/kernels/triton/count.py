@@ -1,7 +1,7 @@
-"""Statistics of label maps: votes, conditional (Rao-Blackwell) probabilities and scores; see the reference.
+"""Statistics of label maps: votes and conditional (Rao-Blackwell) probabilities; see the reference.
 
 Each lane of `votes` handles one site and counts eight labels at a time, in the bytes of a 64-bit word.  Conditional
-probabilities are summed as integers in units of 2^-40, scores as float64.
+probabilities are summed as integers in units of 2^-40.
 """
 
 import torch
@@ -11,17 +11,9 @@ import triton.language as tl
 from locpmap.kernels import model as constants
 from locpmap.kernels.model import Array, Model
 from locpmap.kernels.triton.climb.potts_grid import Field, Lanes, loads_around, support, weights
-from locpmap.kernels.triton.local_scores import (
-    add_local_scores,
-    items_of,
-    neighbours,
-    pairs_of,
-    potts_weights,
-    sizes_of,
-    slots_at,
-)
+from locpmap.kernels.triton.local_scores import add_local_scores, pairs_of, sizes_of
 
-SITES, ITEMS = 128, 256  # sites per program of `votes` and `grid_conditionals`, and of `score_terms`
+SITES = 128  # per program of `votes` and `grid_conditionals`
 MOST = tl.constexpr(255)  # limit of samples counted in bytes before they are added to the totals
 UNIT = tl.constexpr(constants.UNIT)
 
@@ -152,41 +144,3 @@ def _grid_conditionals(
         r += 1
     for k in tl.static_range(N_LABELS):
         tl.store(sums + own + k, total[k], mask=at.inside)
-
-
-def score_terms(model: Model, labels: Array) -> Array:
-    """Return each site's unary score plus the scores of edges that begin there, (N, S) float64; labels (N, S)."""
-    n_images, n_sites = labels.shape
-    terms = torch.empty((n_images, n_sites), dtype=torch.float64, device=labels.device)
-    grid = (n_images * triton.cdiv(n_sites, ITEMS),)
-    sizes = sizes_of(model)._replace(items=ITEMS)
-    _add_up[grid](model.unary, pairs_of(model), model.order, labels, terms, n_sites, sizes)
-    return terms
-
-
-@triton.jit
-def _add_up(unary, pairs, order, labels, terms, n_sites, SIZES: tl.constexpr):
-    N_LABELS: tl.constexpr = SIZES.n_labels
-    image, site, inside = items_of(tl.program_id(0), order, 0, n_sites, SIZES.items)
-    labels += image * n_sites
-    own = tl.load(labels + site).to(tl.int64)
-    dtype = terms.dtype.element_ty
-    total = tl.load(unary + (image * n_sites + site) * N_LABELS + own).to(dtype)
-    start, degree = neighbours(pairs, site, inside)
-    step, most = 0, tl.max(degree, axis=0)
-    while step < most:
-        there, slot = slots_at(start, degree, step)
-        there &= tl.load(pairs.end + slot) == 0  # count each edge once
-        other = tl.load(labels + tl.load(pairs.neighbour + slot)).to(tl.int64)
-        if SIZES.potts:
-            score = tl.where(own == other, potts_weights(pairs, image, slot), 0.0).to(dtype)
-        else:
-            edge = tl.load(pairs.edge + slot).to(tl.int64)
-            feature = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
-            entry = pairs.tables + image * pairs.table_image + edge * pairs.table_edge + own * N_LABELS + other
-            score = tl.zeros(own.shape, dtype)
-            for f in range(SIZES.n_features):
-                score += tl.load(feature + f).to(dtype) * tl.load(entry + f * N_LABELS * N_LABELS).to(dtype)
-        total += tl.where(there, score, 0.0)
-        step += 1
-    tl.store(terms + image * n_sites + site, total, mask=inside)

@@ -49,6 +49,12 @@ def mean_field_bound(model: Model, beliefs: Array) -> Array:
     return terms
 
 
+def score_terms(model: Model, labels: Array) -> Array:
+    """Return the terms of the score of labels (N, S), as `mean_field_bound`: the bound of beliefs without doubt."""
+    beliefs = torch.zeros(model.unary.shape, dtype=torch.float64, device=labels.device)
+    return mean_field_bound(model, beliefs.scatter_(2, labels.long()[..., None], 1.0))
+
+
 @triton.jit(do_not_specialize=["n_classes", "n_sweeps", "n_images"])
 def _mean_field(arrays, pairs, notes, tolerance: tl.float64, n_classes, n_sweeps, n_images, SIZES: tl.constexpr):
     unary, beliefs, dirty, order, n_sites = arrays
