@@ -87,7 +87,7 @@ def _conditionals(unary, labels, strides, sums, pairs, lo, begin, stop, n_sites,
     r = 0
     while r < n_samples:
         around = labels + n * strides[0] + r * strides[2]
-        scores = add_local_scores(own, around, strides[1], pairs, image, site, inside, SIZES, AXIS=1, FRESH=False)
+        scores = add_local_scores(own, (around, strides[1], None), pairs, image, site, inside, SIZES, 1, "")
         top = tl.max(scores, axis=1)
         # Where forbidden pairs exclude every label, the sample's own label gets probability 1.
         stuck = top == float("-inf")

@@ -143,23 +143,25 @@ def pair_scores(pairs, image, slot, own, other, SIZES: tl.constexpr):
 
 @triton.jit
 def add_local_scores(
-    scores, labels, stride, pairs, image, site, inside, SIZES: tl.constexpr, AXIS: tl.constexpr, FRESH: tl.constexpr
+    scores, around, pairs, image, site, inside, SIZES: tl.constexpr, AXIS: tl.constexpr, CACHE: tl.constexpr
 ):
     """Add to ``scores`` the pairwise scores of each label with the labels of the site's neighbours.
 
     Args:
         scores: (ITEMS, LABELS), or (LABELS, ITEMS) where AXIS is 0: perturbed or plain unaries.
-        labels: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample).
-        stride: Distance between the labels of consecutive sites: 1 for labels (N, S), R for (N, S, R).
+        around: Pointers, scalar or (ITEMS,), to the label of site 0 in the item's image (and sample); the distance
+            between the labels of consecutive sites: 1 for labels (N, S), R for (N, S, R); and blocks (S,), or None.
+            Neighbours with label -1 or in the same block are ignored.
         pairs: :class:`Pairs`.
         image: Index of the image in features and tables, int64.
         site: (ITEMS,) int64.
-        inside: (ITEMS,) which items exist.  The scores of the others stay unchanged, but their ``labels`` must be
-            valid too, because the loads are not masked.
+        inside: (ITEMS,) which items exist.  The scores of the others stay unchanged, but their labels must be valid
+            too, because the loads are not masked.
         SIZES: :class:`Sizes`.
         AXIS: Axis of the labels in ``scores``.
-        FRESH: Whether other programs of the same launch write labels; if so, loads bypass the L1 cache.
+        CACHE: ".cg" if other programs of the same launch write labels, so that loads bypass the L1 cache; else "".
     """
+    labels, stride, block_of = around
     begin, degree = neighbours(pairs, site, inside)
     label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
     step, most = 0, tl.max(degree, axis=0)
@@ -167,9 +169,12 @@ def add_local_scores(
         # Four Potts weights are loaded together, so that their latencies overlap.
         for ahead in tl.static_range(4 if SIZES.potts else 1):
             there, slot = slots_at(begin, degree, step + ahead)
-            place = labels + tl.load(pairs.neighbour + slot).to(tl.int64) * stride
-            other = tl.load(place, cache_modifier=".cg" if FRESH else "")
-            slot, other = tl.expand_dims(slot, AXIS), tl.expand_dims(other.to(tl.int32), AXIS)
+            near = tl.load(pairs.neighbour + slot).to(tl.int64)
+            other = tl.load(labels + near * stride, cache_modifier=CACHE).to(tl.int32)
+            there &= other >= 0
+            if block_of is not None:
+                there &= tl.load(block_of + near) != tl.load(block_of + site)
+            slot, other = tl.expand_dims(slot, AXIS), tl.expand_dims(other, AXIS)
             gain = pair_scores(pairs, image, slot, label, other, SIZES).to(scores.dtype)
             scores += tl.where(tl.expand_dims(there, AXIS), gain, 0.0)
         step += 4 if SIZES.potts else 1
@@ -177,29 +182,16 @@ def add_local_scores(
 
 
 @triton.jit
-def local_scores(unary, pairs, labels, stride, block_of, n, i, valid, SIZES: tl.constexpr):
+def local_scores(unary, around, pairs, n, i, valid, SIZES: tl.constexpr):
     """Return the unaries of sites plus the pairwise scores with their neighbours' labels, (ITEMS, LABELS).
 
-    Labels beyond L score -inf.  ``unary`` and ``labels`` point to the image's site 0; labels of consecutive sites are
-    ``stride`` elements apart.  Neighbours with label -1 are ignored; so are those in the same block, if ``block_of`` is
-    given.
+    Labels beyond L score -inf.  ``unary`` points to the image's site 0; ``around`` as in `add_local_scores`.
     """
     N_LABELS: tl.constexpr = SIZES.n_labels
     k = tl.arange(0, SIZES.labels)[None, :]
     held = valid[:, None] & (k < N_LABELS)
     scores = tl.load(unary + i[:, None] * N_LABELS + k, mask=held, other=0.0)
-    slot, degree = neighbours(pairs, i, valid)
-    step, most = 0, tl.max(degree, axis=0)
-    while step < most:
-        there = step < degree
-        near = tl.load(pairs.neighbour + slot + step, mask=there, other=0).to(tl.int64)
-        if block_of is not None:
-            block = tl.load(block_of + i, mask=valid, other=0)
-            there = there & (tl.load(block_of + near, mask=there, other=0) != block)
-        label = tl.load(labels + near * stride, mask=there, other=-1).to(tl.int32)
-        known = tl.where(label >= 0, slot + step, -1)
-        scores += pair_scores(pairs, n, known[:, None], k, label[:, None], SIZES)
-        step += 1
+    scores = add_local_scores(scores, around, pairs, n, i, valid, SIZES, 1, "")
     return tl.where(k < N_LABELS, scores, float("-inf"))
 
 

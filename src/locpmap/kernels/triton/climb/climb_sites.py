@@ -101,8 +101,8 @@ def _improve(climb, pairs, n, image, site, r, inside, sweep, SIZES: tl.constexpr
     scores = load_labels(place, climb.label_stride, inside, SIZES)
     own = labels + site * climb.n_samples + r
     mine = tl.load(own, mask=inside, other=0).to(tl.int32)
-    around = labels + r
-    scores = add_local_scores(scores, around, climb.n_samples, pairs, image, site, inside, SIZES, AXIS=0, FRESH=True)
+    around = (labels + r, climb.n_samples, None)
+    scores = add_local_scores(scores, around, pairs, image, site, inside, SIZES, 0, ".cg")
     top = tl.max(scores, axis=0)
     best = tl.min(tl.where(scores == top[None, :], label, SIZES.labels), axis=0)
     kept = tl.max(tl.where(label == mine[None, :], scores, float("-inf")), axis=0)

@@ -85,8 +85,8 @@ def _gibbs(
                 image, site, inside = items_of(tile, chains.order, first, last, SIZES.items)
                 own = image * n_sites + site
                 scores = load_labels(chains.unary + own * N_LABELS, 1, inside, SIZES)
-                around = labels + image * n_sites
-                scores = add_local_scores(scores, around, 1, pairs, image, site, inside, SIZES, AXIS=0, FRESH=True)
+                around = (labels + image * n_sites, 1, None)
+                scores = add_local_scores(scores, around, pairs, image, site, inside, SIZES, 0, ".cg")
                 top = tl.max(scores, axis=0)
                 possible = top > float("-inf")
                 weights = tl.exp((scores - tl.where(possible, top, 0.0)[None, :]) / heat)

@@ -88,8 +88,8 @@ def _local_scores(unary, pairs, labels, block_of, local, lo, n_sites, SIZES: tl.
     per_image = tl.cdiv(n_sites, SIZES.items)
     n = lo + (tl.program_id(0) // per_image).to(tl.int64)
     i = (tl.program_id(0) % per_image) * SIZES.items + tl.arange(0, SIZES.items).to(tl.int64)
-    own, around = unary + n * n_sites * N_LABELS, labels + n * n_sites
-    scores = local_scores(own, pairs, around, 1, block_of, n, i, i < n_sites, SIZES)
+    own, around = unary + n * n_sites * N_LABELS, (labels + n * n_sites, 1, block_of)
+    scores = local_scores(own, around, pairs, n, i, i < n_sites, SIZES)
     place = local + ((n - lo) * n_sites + i)[:, None] * N_LABELS + k
     tl.store(place, scores, mask=(i < n_sites)[:, None] & (k < N_LABELS))
 

@@ -59,7 +59,7 @@ def _site_likelihood(
         mass = tl.zeros([ITEMS], dtype)
         m = 0
         while m < n_samples:
-            scores = local_scores(own, pairs, around + m, n_samples, None, n, i, valid, SIZES)
+            scores = local_scores(own, (around + m, n_samples, None), pairs, n, i, valid, SIZES)
             log_true = tl.sum(tl.where(is_true, _log_softmax(scores), 0.0), axis=1)
             higher = tl.maximum(peak, log_true)
             finite = tl.where(higher > float("-inf"), higher, 0.0)
@@ -70,7 +70,7 @@ def _site_likelihood(
     place = residual_ptr + ((n * n_sites + i) * n_samples)[:, None] * N_LABELS + k
     m = 0
     while m < n_samples:
-        scores = local_scores(own, pairs, around + m, n_samples, None, n, i, valid, SIZES)
+        scores = local_scores(own, (around + m, n_samples, None), pairs, n, i, valid, SIZES)
         log_p = _log_softmax(scores)
         log_true = tl.sum(tl.where(is_true, log_p, 0.0), axis=1)
         if ONE_SAMPLE:
