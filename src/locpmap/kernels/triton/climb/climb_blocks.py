@@ -5,22 +5,27 @@ determines the launches, so it stays on the host.
 """
 
 import torch
+import triton
 
 from locpmap.arrays import of_images
 from locpmap.kernels.model import Array, Model
+from locpmap.kernels.perturbation import PLAIN
 from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import State, launches
 from locpmap.kernels.triton.climb.forest_blocks import improve_forests
 from locpmap.kernels.triton.climb.joint_blocks import improve_joint
+from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 from locpmap.kernels.triton.perturb import begin, perturb
 
+SAMPLES, SCORES = 32, 512  # limits of the samples of a program, and for forests of samples times labels
 SWEEPS_PER_CHECK = 8  # sweeps between two convergence checks: a climb on an image takes 5 to 9 sweeps
 
 
 def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array:
     """Fill ``labels`` (n, S, R); return the last sweep that changed anything, (n, R)."""
     assert climb.blocks is not None
-    lo, hi, _, n_samples = span
+    lo, hi, first, n_samples = span
     unary, plan = of_images(model.unary, lo, hi), climb.blocks.plan
     noisy = perturb(unary, model.site_id, climb.perturbation, climb.first_image, span)
     begin(unary, noisy, model.site_id, climb, span, labels)
@@ -33,12 +38,18 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
     stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
     state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint), len(runs))
+    scheme, amount, k0, k1 = climb.perturbation
+    scale = torch.full((1,), amount if scheme == PLAIN else 0.0, dtype=noisy.dtype, device=noisy.device)
+    draw, sizes, pairs = Draw(k0, k1, climb.first_image + lo, first), sizes_of(model), pairs_of(model)
+    joint = (placed, pairs, model.unary, model.site_id, scale, draw, state)
+    forests = (placed, pairs, noisy, choice, message, state)
+    most = min(triton.next_power_of_2(n_samples), SAMPLES)
     for number in range(1, climb.max_sweeps + 1):
-        for turn, run in enumerate(runs, len(runs) * (number - 1) + 1):
-            if run.joint:
-                improve_joint(model, placed, run, climb, span, state, number, turn)
-            else:
-                improve_forests(model, placed, run, (noisy, choice, message), lo, state, number, turn)
+        for turn, (is_joint, start, stop) in enumerate(runs, len(runs) * (number - 1) + 1):
+            improve, arrays = (improve_joint, joint) if is_joint else (improve_forests, forests)
+            samples = most if is_joint else min(most, max(SCORES // sizes.labels, 1))
+            grid = ((hi - lo) * (stop - start) * triton.cdiv(n_samples, samples),)
+            improve[grid](arrays, number, turn, lo, start, stop - start, sizes, samples, num_warps=1)
         # Sweeps after convergence change nothing, so a late check gives the same result.
         if number % SWEEPS_PER_CHECK == 0 and bool((changed < number).all()):
             break

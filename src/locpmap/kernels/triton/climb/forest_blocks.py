@@ -8,39 +8,15 @@ regrets add up to the best score minus the current score.  A block changes where
 import triton
 import triton.language as tl
 
-from locpmap.kernels.model import Array, Model
-from locpmap.kernels.triton.block_launches import PlacedPlan, Run, State
-from locpmap.kernels.triton.local_scores import improves, pair_scores, pairs_of, sizes_of
-
-
-def improve_forests(
-    model: Model,
-    plan: PlacedPlan,
-    run: Run,
-    scores: tuple[Array, Array, Array],
-    lo: int,
-    state: State,
-    sweep: int,
-    turn: int,
-) -> None:
-    """Set the best labels of the blocks of a run; record the sweep and the turn of every change.
-
-    Images are numbers ``lo ..`` of the model.  ``scores`` are the perturbed unaries (n, S, L, R) and scratch of that
-    shape for choices and for messages.
-    """
-    n_images, n_samples, n_blocks, sizes = len(scores[0]), state.n_samples, run.stop - run.begin, sizes_of(model)
-    samples = min(triton.next_power_of_2(n_samples), 32, max(512 // sizes.labels, 1))
-    grid, numbers = (n_images * n_blocks * triton.cdiv(n_samples, samples),), (sweep, turn, lo, run.begin)
-    _improve_forests[grid](plan, pairs_of(model), scores, state, *numbers, n_blocks, sizes, samples, num_warps=1)
+from locpmap.kernels.triton.local_scores import improves, pair_scores
 
 
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
-def _improve_forests(
-    plan, pairs, scores, state, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr
-):
+def improve_forests(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr):
+    """Set the best labels of a run's blocks; record sweep and turn.  ``arrays`` as in `climb_blocks`."""
+    plan, pairs, noisy_ptr, choice_ptr, message_ptr, state = arrays
     N_LABELS: tl.constexpr = SIZES.n_labels
     LABELS: tl.constexpr = SIZES.labels
-    noisy_ptr, choice_ptr, message_ptr = scores
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks

@@ -8,38 +8,22 @@ import math
 import triton
 import triton.language as tl
 
-from locpmap.kernels import perturbation as schemes
-from locpmap.kernels.model import Model
-from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.block_launches import PlacedPlan, Run, State
-from locpmap.kernels.triton.climb.potts_grid import Draw
-from locpmap.kernels.triton.local_scores import add_joint_scores, improves, pairs_of, sizes_of
+from locpmap.kernels.triton.local_scores import add_joint_scores, improves
 from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
 
-STATES, SAMPLES = tl.constexpr(32), 32  # labellings and samples that a program compares together
+STATES = tl.constexpr(32)  # labellings that a program compares together
 
 # Uniforms are at most 1 - 2^-24, so Gumbel values do not exceed this.
 MOST = tl.constexpr(24 * math.log(2))
 
 
-def improve_joint(
-    model: Model, plan: PlacedPlan, run: Run, climb: Climb, span: Span, state: State, sweep: int, turn: int
-) -> None:
-    """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn."""
-    n_blocks, samples = run.stop - run.begin, min(triton.next_power_of_2(state.n_samples), SAMPLES)
-    scheme, amount, k0, k1 = climb.perturbation
-    draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
-    arrays = (plan, pairs_of(model), model.unary, model.site_id, draw, state)
-    numbers = (amount if scheme == schemes.PLAIN else 0.0, sweep, turn, span.lo, run.begin, n_blocks)
-    grid = (len(state.labels) * n_blocks * triton.cdiv(state.n_samples, samples),)
-    _improve_joint[grid](arrays, *numbers, sizes_of(model), samples, num_warps=1)
-
-
 @triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
-def _improve_joint(
-    arrays, amount: tl.float64, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr
-):
-    plan, pairs, unary, site_id, draw, state = arrays
+def improve_joint(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr):
+    """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn.
+
+    ``arrays`` as in `climb_blocks`.
+    """
+    plan, pairs, unary, site_id, amount, draw, state = arrays
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks
@@ -60,7 +44,7 @@ def _improve_joint(
         n_states = tl.load(strides + lead) * SIZES.n_labels
         key = (draw.first_image + n, draw.first_sample + r, tl.load(site_id + lead))
         given = (plan, pairs, unary + (lo + n) * n_sites * SIZES.n_labels, y, n_samples, lo + n, b)
-        scale = tl.cast(amount, dtype)
+        scale = tl.load(amount)
         current = tl.zeros([1, SAMPLES], tl.int32)
         t = begin
         while t < stop:

@@ -5,7 +5,7 @@
 Chains and other forests are solved by sums from the leaves to the roots, then marginals from the roots down.  Items are
 the blocks of an image.  A first launch fills ``local`` (n, S, L) with scores given the labels around the blocks.  The
 upward pass adds messages to it: a site's belief is its scores with all sites below summed out.  The downward pass
-recomputes the table of a site given its parent from these beliefs.
+recomputes the table of a site given its parent from these beliefs, and replaces them by marginals.
 
 Small blocks are solved by enumeration of all joint labellings; a program processes one block of an image.  The
 derivative with respect to a joint labelling's score is its probability, minus 1 for the true labelling.  Residuals and
@@ -131,7 +131,7 @@ def _solve_forests(pairs, plan, task, local, lo, n_forests, longest, SIZES: tl.c
     weight = tl.load(task.weights + n * task.weight_image).to(dtype)
     known_labels = task.labels + n * n_sites
     local += (n - lo) * n_sites * N_LABELS
-    marginals = task.residual + n * n_sites * N_LABELS + k
+    residual = task.residual + n * n_sites * N_LABELS
     begin = tl.load(plan.ptr + b, mask=real, other=0)
     stop = tl.load(plan.ptr + b + 1, mask=real, other=0)
     position = longest - 1
@@ -169,7 +169,7 @@ def _solve_forests(pairs, plan, task, local, lo, n_forests, longest, SIZES: tl.c
             scores -= tl.max(scores, axis=1, keep_dims=True)
             log_p = scores - tl.log(tl.sum(tl.exp(scores), axis=1, keep_dims=True))
             # A root is treated as if its parent had label 0 with probability 1.
-            p_above = tl.load(task.residual + (n * n_sites + above) * N_LABELS + a, mask=bound, other=0.0)
+            p_above = tl.load(local + above * N_LABELS + a, mask=bound, other=0.0)
             p_above = tl.where(bound, p_above, tl.where(a == 0, 1.0, 0.0))
             given = tl.maximum(true_above, 0) == a
             value -= tl.where((true >= 0) & given, tl.sum(tl.where(is_true, log_p, 0.0), axis=1), 0.0)
@@ -184,19 +184,11 @@ def _solve_forests(pairs, plan, task, local, lo, n_forests, longest, SIZES: tl.c
                 tl.store(place, part, mask=bound[:, None] & (k < N_LABELS))
         if SIZES.potts:
             tl.store(task.pairs + pair, agree, mask=bound)
-        tl.store(marginals + i[:, None] * N_LABELS, node, mask=(true >= 0)[:, None] & (k < N_LABELS))
+        row, held = i[:, None] * N_LABELS + k, (true >= 0)[:, None] & (k < N_LABELS)
+        tl.store(residual + row, weight * (node - is_true.to(dtype)), mask=held)
+        tl.debug_barrier()  # other threads may still read the beliefs
+        tl.store(local + row, node, mask=held)
         tl.debug_barrier()  # other threads may read what these stored
-        position += 1
-    position = 0
-    while position < longest:
-        t = begin + position
-        i = tl.load(plan.site + t, mask=t < stop, other=0).to(tl.int64)
-        true = tl.load(known_labels + i, mask=t < stop, other=-1).to(tl.int32)
-        held = (true >= 0)[:, None] & (k < N_LABELS)
-        node = tl.load(marginals + i[:, None] * N_LABELS, mask=held, other=0.0)
-        tl.debug_barrier()
-        residual = weight * (node - (k == true[:, None]).to(dtype))
-        tl.store(marginals + i[:, None] * N_LABELS, residual, mask=held)
         position += 1
     tl.store(task.value + n * task.n_blocks + b, weight * value, mask=real)
 
