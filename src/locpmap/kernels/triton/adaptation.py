@@ -52,32 +52,20 @@ def adaptation(
     found = torch.empty((2, n_images), dtype=scores.dtype, device=device)
     sums = torch.empty((2, programs, labels + SUMS.value), dtype=scores.dtype, device=device)
     notes = torch.zeros(BARRIER.value, dtype=torch.int32, device=device)
-    arrays = (scores, guided, scores if counted is None else counted.contiguous().view(torch.uint8), found, sums, notes)
+    counts = scores if counted is None else counted.contiguous().view(torch.uint8)
     sizes = Sizes(counted is not None, n_labels, labels, max(1, ITEMS // labels), triton.next_power_of_2(programs))
-    numbers = (len(lattice), math.prod(shape), n_images, n_steps)
-    _adaptation[(programs,)](*arrays, places, Rule(*rule), *numbers, sizes, **at_once())
+    arrays, numbers = (scores, guided, counts, places, found, sums, notes), (len(lattice), math.prod(shape), n_images)
+    _adaptation[(programs,)](arrays, Rule(*rule), *numbers, n_steps, sizes, **at_once())
     return found[0], found[1]
 
 
 @triton.jit
-def _adaptation(
-    scores,
-    guided,
-    counted,
-    found,
-    sums,
-    notes,
-    places,
-    rule,
-    n_points,
-    n_pixels,
-    n_images,
-    n_steps,
-    SIZES: tl.constexpr,
-):
+def _adaptation(arrays, rule, n_points, n_pixels, n_images, n_steps, SIZES: tl.constexpr):
     """Add up the terms of an image's points, some by each program; every program then adds up all sums."""
     LABELS: tl.constexpr = SIZES.labels
     POINTS: tl.constexpr = SIZES.points
+    scores, guided, counted, places, found, sums, notes = arrays
+    points = (scores, guided, counted, places, n_points)
     dtype: tl.constexpr = scores.dtype.element_ty
     turn = 0
     n = tl.program_id(0).to(tl.int64) * 0
@@ -87,7 +75,7 @@ def _adaptation(
         square, best = tl.zeros([POINTS], dtype), tl.zeros([POINTS], dtype)
         first = tl.program_id(0) * POINTS
         while first < n_points:
-            z, g, some = _terms(scores, guided, counted, places, rule, n_points, n * n_pixels, first, SIZES)
+            z, g, some = _terms(points, rule, n * n_pixels, first, SIZES)
             p = _softmax(z, some, SIZES)
             centre += tl.sum(p, 0)
             count += some.to(dtype)
@@ -118,7 +106,7 @@ def _adaptation(
             best, slope = tl.zeros([POINTS], dtype), tl.zeros([POINTS], dtype)
             first = tl.program_id(0) * POINTS
             while first < n_points:
-                z, g, some = _terms(scores, guided, counted, places, rule, n_points, n * n_pixels, first, SIZES)
+                z, g, some = _terms(points, rule, n * n_pixels, first, SIZES)
                 u = _below_best(z + strength * ((rule.own - 1) * z + rule.weight * g), rule, SIZES)
                 p = _softmax(factor * u, some, SIZES)
                 highest = tl.max(p, 1)
@@ -158,11 +146,12 @@ def _squares_of(sums, turn, SIZES: tl.constexpr):
 
 
 @triton.jit
-def _terms(scores, guided, counted, places, rule, n_points, begin, first, SIZES: tl.constexpr):
+def _terms(points, rule, begin, first, SIZES: tl.constexpr):
     """Return scores below the best one and guided log means of some points, (points, labels), and which count.
 
     ``begin`` is the number of the image's first pixel, ``first`` that of the first point.
     """
+    scores, guided, counted, places, n_points = points
     point = first + tl.arange(0, SIZES.points)
     some = point < n_points
     place = begin + tl.load(places + point, mask=some, other=0)

@@ -20,7 +20,7 @@ from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.philox import FIELD, words
 
-NODES, ITEMS = 256, 1024  # lanes per program
+NODES, ITEMS = tl.constexpr(256), 1024  # lanes per program
 MEAN = tl.constexpr(definition.MEAN)
 PAIRS, ROWS = tl.constexpr(definition.PAIRS), tl.constexpr(definition.ROWS)
 VOLUME_ROWS = tl.constexpr(definition.VOLUME_ROWS)
@@ -85,10 +85,10 @@ def terms_of(fields: Fields, moves: Moves, window: GridWindow | VolumeWindow, dr
     terms = Terms(*given, fields.shift, fields.unit, *corner, *shape, n_samples)
     if n_scales:
         notes = torch.zeros(BARRIER.value, dtype=torch.int32, device=device)
-        n_tiles = n_images * n_samples * triton.cdiv((n_labels + 1) // 2 * math.prod(sides[0]), NODES)
+        n_tiles = n_images * n_samples * triton.cdiv((n_labels + 1) // 2 * math.prod(sides[0]), NODES.value)
         programs = (min(n_tiles, resident_programs(device)),)
-        arrays = (terms, n_nodes, factors, apart, draw, n_images * n_samples, notes)
-        _add_scales[programs](*arrays, n_labels, n_scales, NODES, **at_once())
+        arrays = (terms, n_nodes, (factors, apart), draw, n_images * n_samples, notes)
+        _add_scales[programs](*arrays, n_labels, n_scales, **at_once())
     return terms
 
 
@@ -107,19 +107,9 @@ def add_fields(unary: Array, terms: Terms, out: Array) -> None:
 
 
 @triton.jit(do_not_specialize=["n_pairs", "n_nodes"])
-def _add_scales(
-    terms,
-    n_nodes,
-    factors_ptr,
-    factors_apart,
-    draw,
-    n_pairs,
-    notes,
-    N_LABELS: tl.constexpr,
-    N_SCALES: tl.constexpr,
-    NODES: tl.constexpr,
-):
+def _add_scales(terms, n_nodes, factors, draw, n_pairs, notes, N_LABELS: tl.constexpr, N_SCALES: tl.constexpr):
     """Fill the nodes of all scales, the coarsest first: the interpolated nodes of the coarser scale plus noise."""
+    factors_ptr, factors_apart = factors
     scale, turn = N_SCALES - 1, 1
     coarse_rows, coarse_columns, coarse_size, coarse_ptr = 0, 0, 0, terms.nodes + tl.cast(n_nodes, tl.int64)
     while scale >= 0:

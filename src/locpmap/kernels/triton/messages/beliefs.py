@@ -96,7 +96,7 @@ def forest_log_partitions(model: Model, messages: Array, rho: Array, parents: Ar
     order, ends = _by_depth(model, parents)
     sent = torch.empty((n_images, n_forests, n_sites, n_labels), dtype=messages.dtype, device=device)
     values = torch.empty((n_images, n_forests), dtype=torch.float64, device=device)
-    state = (model.unary, pairs_of(model), messages, rho, (parents, order, ends), sent, values)
+    state = ((model.unary, messages, rho, sent, values), pairs_of(model), (parents, order, ends))
     numbers = (n_sites, messages.shape[1], ends.shape[1] - 1)
     _ascend[(n_images, n_forests)](*state, *numbers, maximise, tile_of(model, 4 * _WARPS), num_warps=_WARPS)
     return values
@@ -122,23 +122,11 @@ def _by_depth(model: Model, parents: Array) -> tuple[Array, Array]:
 
 
 @triton.jit(do_not_specialize=["n_levels"])
-def _ascend(
-    unary,
-    pairs,
-    messages,
-    rho,
-    forests,
-    sent,
-    values,
-    n_sites,
-    n_slots,
-    n_levels,
-    MAX: tl.constexpr,
-    TILE: tl.constexpr,
-):
+def _ascend(arrays, pairs, forests, n_sites, n_slots, n_levels, MAX: tl.constexpr, TILE: tl.constexpr):
     """Compute log Z or the best score of one image and forest; ``ends`` (K, levels + 1)."""
     N_LABELS: tl.constexpr = TILE.n_labels
     BLOCK: tl.constexpr = TILE.block
+    unary, messages, rho, sent, values = arrays
     parents, order, ends = forests
     forest = tl.program_id(1)
     image = tl.program_id(0).to(tl.int64)
