@@ -13,20 +13,18 @@ _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 def fast_log(x):
     """Return log x; single precision uses the hardware's function, with error 2^-22 · max(1, |result|)."""
     if _INTERPRETED or x.dtype != tl.float32:
-        result = tl.log(x)
+        return tl.log(x)
     else:
-        result = libdevice.fast_logf(x)
-    return result
+        return libdevice.fast_logf(x)
 
 
 @triton.jit
 def fast_exp(x):
     """Return e^x; single precision uses the hardware's function, which flushes results below 2^-126 to 0."""
     if _INTERPRETED or x.dtype != tl.float32:
-        result = tl.exp(x)
+        return tl.exp(x)
     else:
-        result = libdevice.fast_expf(x)
-    return result
+        return libdevice.fast_expf(x)
 
 
 @triton.jit

@@ -18,7 +18,7 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
 from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
 
-BLOCK = 256
+BLOCK = tl.constexpr(256)  # samples of sites per program
 
 _PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
 
@@ -36,14 +36,6 @@ class Noise(NamedTuple):
     together: int  # samples per chunk
 
 
-class How(NamedTuple):
-    """The compile-time constants of a launch."""
-
-    n_labels: int
-    scheme: int
-    block: int
-
-
 def perturb(
     unary: Array, site_id: Array, perturbation: Perturbation, first_image: int, span: Span, together: int = 0
 ) -> Array:
@@ -58,10 +50,9 @@ def perturb(
     size = together or n_samples
     shape = (n_images, -(-n_samples // size), n_sites, n_labels, size)
     memory = torch.empty(shape, dtype=unary.dtype, device=unary.device)
-    grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
+    grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK.value),)
     noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples, size)
-    how = How(n_labels, scheme, BLOCK)
-    _perturb[grid](unary, memory, amount, noise, how)
+    _perturb[grid](unary, memory, amount, noise, n_labels, scheme)
     return memory.permute(0, 2, 3, 1, 4) if together else memory[:, 0]
 
 
@@ -73,10 +64,10 @@ def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span,
     elif climb.start == schemes.GIVEN:
         labels.copy_(of_images(climb.given, span.lo, span.hi)[:, :, None].expand(labels.shape))
     else:
-        grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK),)
+        grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK.value),)
         scheme, _, k0, k1 = climb.perturbation
         noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples, n_samples)
-        _start[grid](unary, labels, noise, How(n_labels, scheme, BLOCK))
+        _start[grid](unary, labels, noise, n_labels, scheme)
 
 
 @triton.jit
@@ -104,10 +95,9 @@ def items(n_sites, n_samples, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr):
-    N_LABELS: tl.constexpr = HOW.n_labels
+def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr):
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
-    n, i, r, inside = items(n_sites, n_samples, HOW.block)
+    n, i, r, inside = items(n_sites, n_samples, BLOCK)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
     site = tl.load(noise.site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
@@ -116,7 +106,7 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr
     out = scores_ptr + (chunk * n_sites + i) * N_LABELS * apart + r % apart
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
     scale = tl.full([1], amount, dtype)
-    if HOW.scheme == _PLAIN:
+    if SCHEME == _PLAIN:
         for g in range((N_LABELS + 3) // 4):
             w0, w1, w2, w3 = words(k0, k1, PLAIN, image, sample, site, g)
             for j in tl.static_range(4):
@@ -125,14 +115,14 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr
                 gumbel = -fast_log(-tl.log(uniform(pick(w0, w1, w2, w3, j)).to(dtype)))
                 score = tl.load(unary_ptr + row + k, mask=there, other=0.0)
                 tl.store(out + k * apart, (score + scale * gumbel).to(dtype), mask=there)
-    elif HOW.scheme == _LOGISTIC:
+    elif SCHEME == _LOGISTIC:
         first = tl.load(unary_ptr + row, mask=inside, other=0.0)
         second = tl.load(unary_ptr + row + 1, mask=inside, other=0.0)
         tl.store(out, first, mask=inside)
         tl.store(out + apart, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside)
     else:
         dropped = inside & False
-        if HOW.scheme == _DROP:
+        if SCHEME == _DROP:
             w0, w1, w2, w3 = words(k0, k1, DROP, image, sample, site, 0)
             dropped = uniform(w0).to(tl.float64) < amount
         for k in range(N_LABELS):
@@ -141,9 +131,7 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, HOW: tl.constexpr
 
 
 @triton.jit
-def _start(unary_ptr, labels_ptr, noise, HOW: tl.constexpr):
-    N_LABELS: tl.constexpr = HOW.n_labels
-    BLOCK: tl.constexpr = HOW.block
+def _start(unary_ptr, labels_ptr, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr):
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
     n, i, r, inside = items(n_sites, n_samples, BLOCK)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
@@ -152,7 +140,7 @@ def _start(unary_ptr, labels_ptr, noise, HOW: tl.constexpr):
     allowed = tl.zeros([BLOCK], tl.int32)
     for k in range(N_LABELS):
         allowed += (tl.load(unary_ptr + row + k, mask=inside, other=0.0) > float("-inf")).to(tl.int32)
-    if HOW.scheme == _LOGISTIC:
+    if SCHEME == _LOGISTIC:
         nth = tl.where(allowed == 2, (start_bits(k0, k1, image, sample, site) & 1).to(tl.int32), 0)
     else:
         w0, _, _, _ = words(k0, k1, START, image, sample, site, 0)

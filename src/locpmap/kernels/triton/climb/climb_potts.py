@@ -21,16 +21,7 @@ from locpmap.kernels import perturbation
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.climb.potts_grid import (
-    Draw,
-    Drawn,
-    Image,
-    Sizes,
-    Terms,
-    describe_sites,
-    grid_field,
-    lanes,
-)
+from locpmap.kernels.triton.climb.potts_grid import Draw, Drawn, Image, Sizes, Terms, describe_sites, grid_field, lanes
 from locpmap.kernels.triton.climb.potts_visits import clear_marks, first_visit, list_open, start_words, visit
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 

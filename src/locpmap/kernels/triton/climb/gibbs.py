@@ -1,7 +1,5 @@
 """Gibbs sampling; see the reference.  One launch performs many sweeps, with one Philox call per site and sweep."""
 
-from typing import Any, NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -17,18 +15,6 @@ VOTES, CONDITIONAL = tl.constexpr(constants.VOTES), tl.constexpr(constants.CONDI
 ITEMS = 128  # sites per program and step, one per thread; fewer with many labels or with tables
 
 
-class Chains(NamedTuple):
-    """One chain per image."""
-
-    unary: Any  # (N, S, L)
-    labels: Any  # (N, S)
-    totals: Any  # (N, S, L)
-    kept: Any  # (K, N, S) stored samples
-    order: Any  # (S,)
-    site_id: Any  # (S,)
-    n_sites: int
-
-
 def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Array:
     """Advance a chain in one launch; return its labels after the K counted sweeps, (K, N, S); K = 0 unless ``keep``."""
     labels, n_images = chain.labels, len(chain.labels)
@@ -36,11 +22,11 @@ def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Arra
     totals, adds = (labels, NOTHING) if chain.totals is None else (chain.totals, chain.adds)
     sizes = sizes_of(model, 4096 if model.potts else 1024, ITEMS)
     grid, notes, n_classes = launch_of(model, n_images, 1, sizes.items)
-    chains = Chains(model.unary, labels, totals, kept, model.order, model.site_id, labels.shape[1])
+    arrays = (model.unary, labels, totals, kept, model.order, model.site_id)
     sweeps = (chain.sweeps + 1, chain.sweeps + 1 + n_sweeps, chain.first_counted, chain.thin)
     _gibbs[grid](
-        *(chains, pairs_of(model), notes, float(chain.temperature), float(chain.cooling), *map(int, chain.key)),
-        *(chain.first_image, *sweeps, n_classes, n_images, adds, len(kept) > 0, sizes),
+        *(arrays, pairs_of(model), notes, float(chain.temperature), float(chain.cooling), *map(int, chain.key)),
+        *(chain.first_image, *sweeps, n_classes, n_images, labels.shape[1], adds, len(kept) > 0, sizes),
         **at_once(),
     )
     chain.sweeps += n_sweeps
@@ -49,7 +35,7 @@ def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Arra
 
 @triton.jit(do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "n_images"])
 def _gibbs(
-    chains,
+    arrays,
     pairs,
     notes,
     temperature: tl.float64,
@@ -63,15 +49,16 @@ def _gibbs(
     thin,
     n_classes,
     n_images,
+    n_sites,
     ADDS: tl.constexpr,
     KEEPS: tl.constexpr,
     SIZES: tl.constexpr,
 ):
     LABELS: tl.constexpr = SIZES.labels
     N_LABELS: tl.constexpr = SIZES.n_labels
-    labels, kept, n_sites = chains.labels, chains.kept, chains.n_sites
+    unary, labels, totals, kept, order, site_id = arrays
     label = tl.arange(0, LABELS)[:, None]
-    dtype: tl.constexpr = chains.unary.dtype.element_ty
+    dtype: tl.constexpr = unary.dtype.element_ty
     turn = 0
     while sweep < end:
         # At least 1e-30, so that it does not round to 0 in single precision, where a gap of 0 would become NaN.
@@ -82,16 +69,16 @@ def _gibbs(
             first, last = tl.load(notes + BOUNDS + number), tl.load(notes + BOUNDS + number + 1)
             tile, n_tiles = tl.program_id(0), n_images * tl.cdiv(last - first, SIZES.items)
             while tile < n_tiles:
-                image, site, inside = items_of(tile, chains.order, first, last, SIZES.items)
+                image, site, inside = items_of(tile, order, first, last, SIZES.items)
                 own = image * n_sites + site
-                scores = load_labels(chains.unary + own * N_LABELS, 1, inside, SIZES)
+                scores = load_labels(unary + own * N_LABELS, 1, inside, SIZES)
                 around = (labels + image * n_sites, 1, None)
                 scores = add_local_scores(scores, around, pairs, image, site, inside, SIZES, 0, ".cg")
                 top = tl.max(scores, axis=0)
                 possible = top > float("-inf")
                 weights = tl.exp((scores - tl.where(possible, top, 0.0)[None, :]) / heat)
                 total = tl.where(possible, tl.sum(weights, axis=0), 1.0)
-                where = tl.load(chains.site_id + site, mask=inside, other=0)
+                where = tl.load(site_id + site, mask=inside, other=0)
                 word, _, _, _ = words(k0, k1, CHAIN, first_image + image, sweep, where, 0)
                 threshold = uniform(word).to(dtype) * total
                 # The partial sums of a parallel scan are rounded independently: they may increase at a weight of 0,
@@ -104,11 +91,11 @@ def _gibbs(
                 tl.store(labels + own, drawn.to(labels.dtype.element_ty), mask=inside)
 
                 if ADDS == VOTES:
-                    place = chains.totals + own * N_LABELS + drawn
+                    place = totals + own * N_LABELS + drawn
                     tl.store(place, tl.load(place, mask=inside & counts, other=0.0) + 1, mask=inside & counts)
                 elif ADDS == CONDITIONAL:
                     p = tl.where(possible[None, :], weights / total[None, :], (label == drawn[None, :]).to(dtype))
-                    place = chains.totals + own[None, :] * N_LABELS + label
+                    place = totals + own[None, :] * N_LABELS + label
                     held = (inside & counts)[None, :] & (label < N_LABELS)
                     sums = tl.load(place, mask=held, other=0.0)
                     tl.store(place, sums + p.to(sums.dtype), mask=held)

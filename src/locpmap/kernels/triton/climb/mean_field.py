@@ -50,7 +50,7 @@ def mean_field_bound(model: Model, beliefs: Array) -> Array:
 
 
 def score_terms(model: Model, labels: Array) -> Array:
-    """Return the terms of the score of labels (N, S), as `mean_field_bound`: the bound of beliefs without doubt."""
+    """Return the terms of the score of labels (N, S), as `mean_field_bound`: the bound of beliefs of 0 and 1."""
     beliefs = torch.zeros(model.unary.shape, dtype=torch.float64, device=labels.device)
     return mean_field_bound(model, beliefs.scatter_(2, labels.long()[..., None], 1.0))
 

@@ -67,7 +67,6 @@ def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: t
     image = (tl.program_id(0) // blocks).to(tl.int64)
     messages += image * n_slots * TILE.n_labels
     beliefs += image * n_sites * TILE.n_labels
-    features, tables = pairs.features + image * pairs.feature_image, pairs.tables + image * pairs.table_image
     position = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     site, active, start, degree = lists_of(pairs, order, position, n_sites)
     own = rows(beliefs, site[:, None], active[:, None], -float("inf"), TILE)
@@ -75,15 +74,14 @@ def _add_edges(pairs, order, messages, beliefs, terms, n_sites, n_slots, TILE: t
     first, widest = 0, tl.max(degree, axis=0)
     while first < widest:
         slot, real = slots_of(start, degree, first, TILE)
-        end = tl.load(pairs.end + slot, mask=real, other=1)
-        real &= end == 0  # count each edge once
+        real &= tl.load(pairs.end + slot, mask=real, other=1) == 0  # count each edge once
         edge = tl.load(pairs.edge + slot, mask=real, other=0).to(tl.int64)
         back = tl.load(pairs.reverse + slot, mask=real, other=0)
         other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
         here = cavity(own, rows(messages, slot, real, 0.0, TILE))
         there = rows(beliefs, other_end, real, -float("inf"), TILE)
         there = cavity(there, rows(messages, back, real, 0.0, TILE))
-        sent, taken = send(here, pairs, features, tables, edge, end, real, 1.0, False, TILE)
+        sent, taken = send(here, pairs, image, slot, edge, real, 1.0, False, TILE)
         added = tl.where(real[:, :, None], taken + log_sum(sent + there), 0.0)
         sums += tl.sum(tl.sum(added, axis=2), axis=1)
         first += TILE.degrees
@@ -136,7 +134,6 @@ def _ascend(arrays, pairs, forests, n_sites, n_slots, n_levels, MAX: tl.constexp
     parents += forest * n_sites
     order += forest * n_sites
     ends += forest * (n_levels + 1)
-    features, tables = pairs.features + image * pairs.feature_image, pairs.tables + image * pairs.table_image
     dtype = messages.dtype.element_ty
     label = tl.arange(0, TILE.labels)[None, None, :]
     total = tl.zeros([BLOCK, 1, 1], tl.float64)
@@ -162,8 +159,7 @@ def _ascend(arrays, pairs, forests, n_sites, n_slots, n_levels, MAX: tl.constexp
             edge = tl.load(pairs.edge + up, mask=real, other=0).to(tl.int64)
             here = cavity(whole, rows(messages, up, real, 0.0, TILE))
             scale = 1.0 / tl.load(rho + edge, mask=real, other=1.0).to(dtype)[:, :, None]
-            end = tl.load(pairs.end + up, mask=real, other=0)
-            fresh, taken = send(here, pairs, features, tables, edge, end, real, scale, MAX, TILE)
+            fresh, taken = send(here, pairs, image, up, edge, real, scale, MAX, TILE)
             root = tl.max(whole, axis=2, keep_dims=True) if MAX else log_sum(whole)
             gain = tl.where(real[:, :, None], taken, root)
             total += tl.where(inside[:, None, None], gain, 0.0).to(tl.float64)

@@ -40,17 +40,16 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
         site, waiting, start, degree = lists_of(pairs, order, position, stop)
         widest = tl.max(degree, axis=0)
         own = rows(unary, site[:, None], waiting[:, None], -float("inf"), TILE)
-        slot, other_end, earlier, said = _around(pairs, rank, messages, position, start, degree, 0, TILE)
         left = tl.sum(waiting.to(tl.int32))
         while left > 0:
             ready = waiting
             scores = own
             first = 0
             while first < widest:
-                if widest > TILE.degrees:
-                    slot, other_end, earlier, said = _around(
-                        pairs, rank, messages, position, start, degree, first, TILE
-                    )
+                slot, real = slots_of(start, degree, first, TILE)
+                other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
+                earlier = real & (tl.load(rank + other_end, mask=real, other=0) < position[:, None])
+                said = rows(messages, slot, real & ~earlier, 0.0, TILE)
                 theirs = tl.load(labels + other_end, mask=earlier & waiting[:, None], other=0).to(tl.int32)
                 ready &= tl.min(theirs, axis=1) >= 0
                 theirs = tl.maximum(theirs, 0)[:, :, None]
@@ -68,13 +67,3 @@ def _walk(unary, pairs, order, rank, messages, labels, n_sites, n_slots, copies,
             waiting &= ~ready
             left = tl.sum(waiting.to(tl.int32))
         next_position += TILE.block
-
-
-@triton.jit
-def _around(pairs, rank, messages, position, start, degree, first, TILE: tl.constexpr):
-    """Return slots ``first..``, the sites there, which of them come earlier, and the messages of the others."""
-    slot, real = slots_of(start, degree, first, TILE)
-    other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
-    earlier = real & (tl.load(rank + other_end, mask=real, other=0) < position[:, None])
-    said = rows(messages, slot, real & ~earlier, 0.0, TILE)
-    return slot, other_end, earlier, said

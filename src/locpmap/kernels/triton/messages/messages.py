@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.local_scores import neighbours
+from locpmap.kernels.triton.local_scores import neighbours, pair_scores
 
 _INF = tl.constexpr(float("inf"))
 _FAR = tl.constexpr(40.0)  # 1 - exp(-weight) rounds to 1 for Potts weights above this
@@ -109,21 +109,6 @@ def cavity(belief, message):
 
 
 @triton.jit
-def table_row(features, tables, end, real, a, TILE: tl.constexpr):
-    """Return the scores of label ``a`` at the sender with every label of the receiver, (B, D, K)."""
-    N_LABELS: tl.constexpr = TILE.n_labels
-    label = tl.arange(0, TILE.labels)[None, None, :]
-    mask = real[:, :, None] & (label < N_LABELS)
-    entry = tl.where(end[:, :, None] == 0, a * N_LABELS + label, label * N_LABELS + a)
-    scores = tl.zeros(mask.shape, features.dtype.element_ty)
-    for f in range(TILE.n_features):
-        weight = tl.load(features + f, mask=real, other=0.0)
-        table = tl.load(tables[:, :, None] + (f * N_LABELS * N_LABELS + entry), mask=mask, other=0.0)
-        scores += weight[:, :, None] * table
-    return scores
-
-
-@triton.jit
 def of_label(values, a, TILE: tl.constexpr):
     """Return the values of label ``a``, (B, D, 1)."""
     label = tl.arange(0, TILE.labels)[None, None, :]
@@ -131,26 +116,29 @@ def of_label(values, a, TILE: tl.constexpr):
 
 
 @triton.jit
-def send(cavity, pairs, features, tables, edge, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Return the message of a cavity through edges (B, D), with scores multiplied by ``scale``, and its normaliser."""
-    weights = features + edge * pairs.feature_edge
+def send(cavity, pairs, image, slot, edge, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
+    """Return the message of a cavity to slots (B, D), with scores multiplied by ``scale``, and its normaliser.
+
+    ``edge`` are the edges of the slots, which are read themselves only if the model has tables.
+    """
     if TILE.potts:
+        weights = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
         weight = tl.load(weights, mask=real, other=0.0)[:, :, None]
         return _send_potts(cavity, weight * scale, MAXIMISE, TILE)
     else:
-        return _send_table(cavity, weights, tables + edge * pairs.table_edge, end, real, scale, MAXIMISE, TILE)
+        return _send_table(cavity, pairs, image, tl.where(real, slot, -1)[:, :, None], scale, MAXIMISE, TILE)
 
 
 @triton.jit
-def _send_table(cavity, features, tables, end, real, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
-    """Compute the message through the tables that ``features`` and ``tables`` (B, D) point to."""
+def _send_table(cavity, pairs, image, slot, scale, MAXIMISE: tl.constexpr, TILE: tl.constexpr):
+    """Compute the message through tables."""
     N_LABELS: tl.constexpr = TILE.n_labels
-    inside = tl.arange(0, TILE.labels)[None, None, :] < N_LABELS
+    label = tl.arange(0, TILE.labels)[None, None, :]
     top = tl.full(cavity.shape, -_INF, cavity.dtype)
     highest = tl.full(cavity.shape, -_INF, cavity.dtype)
     for a in range(N_LABELS):
-        scores = scale * table_row(features, tables, end, real, a, TILE)
-        highest = tl.maximum(highest, tl.where(inside, scores, -_INF))
+        scores = scale * pair_scores(pairs, image, slot, a, label, TILE)
+        highest = tl.maximum(highest, tl.where(label < N_LABELS, scores, -_INF))
         top = tl.maximum(top, of_label(cavity, a, TILE) + scores)
     shift = tl.max(highest, axis=2, keep_dims=True)
     shift = tl.where(shift == -_INF, 0.0, shift)
@@ -161,7 +149,7 @@ def _send_table(cavity, features, tables, end, real, scale, MAXIMISE: tl.constex
         terms = tl.zeros(cavity.shape, cavity.dtype)
         base = tl.where(top == -_INF, 0.0, top)
         for a in range(N_LABELS):
-            scores = scale * table_row(features, tables, end, real, a, TILE)
+            scores = scale * pair_scores(pairs, image, slot, a, label, TILE)
             terms += tl.exp(of_label(cavity, a, TILE) + scores - base)
         top += tl.log(terms)
     fresh = tl.where(total == -_INF, 0.0, top - tl.where(total == -_INF, 0.0, total) - shift)

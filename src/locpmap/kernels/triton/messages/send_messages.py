@@ -21,8 +21,7 @@ class Image(NamedTuple):
     messages: Any
     dirty: Any
     rho: Any
-    features: Any  # pointers to the image's features
-    tables: Any
+    number: Any  # of the image in features and tables
     damping: Any
     tolerance: Any
 
@@ -69,23 +68,21 @@ def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.conste
     pairs, dirty, rho = image.pairs, image.dirty, image.rho
     label = tl.arange(0, TILE.labels)[None, None, :]
     dtype: tl.constexpr = whole.dtype
-    reals, backs, others, edges, ends, received, olds, theirs = (), (), (), (), (), (), (), ()
+    reals, slots, backs, others, edges, received, olds, theirs = (), (), (), (), (), (), (), ()
     for way in tl.static_range(WAYS):
         slot, real = slots_to(image, sites, first, way)
         if image.shape is None:
             back = tl.load(pairs.reverse + slot, mask=real, other=0)
             other_end = tl.load(pairs.neighbour + slot, mask=real, other=0)
             edge = tl.load(pairs.edge + slot, mask=real, other=0)
-            end = tl.load(pairs.end + slot, mask=real, other=0).to(tl.int32)
         else:
             back, other_end, edge = edge_to(image.shape, sites.row, sites.column, way)
             back, other_end, edge = back[:, None], other_end[:, None], tl.where(real, edge[:, None], 0)
-            end = edge  # not read: only Potts models use the shape of the grid
         reals += (real,)
+        slots += (slot,)
         backs += (back,)
         others += (other_end,)
         edges += (edge.to(tl.int64),)
-        ends += (end,)
         received += (rows(image.messages, slot, real, silence, TILE, ".cg"),)
         olds += (rows(image.messages, back, real, silence, TILE, ".cg"),)
         theirs += (tl.load(dirty + other_end, mask=real, other=0, cache_modifier=".cg"),)
@@ -96,15 +93,14 @@ def send_ways(image, sites, whole, first, ALGEBRA: tl.constexpr, TILE: tl.conste
     for way in tl.static_range(WAYS):
         real, old, edge = reals[way], olds[way], edges[way]
         if ALGEBRA.linear:
-            couplings = image.features + edge * pairs.feature_edge
-            fresh = _send_linear(whole / received[way], couplings, ends[way], real, TILE)
+            fresh = _send_linear(whole / received[way], pairs, image.number, slots[way], edge, real, TILE)
             fresh += image.damping * (old - fresh)
             moved = tl.abs(fresh - old) > image.tolerance * fresh
         else:
             scale = tl.full([1, 1, 1], 1.0, dtype)
             if rho is not None:
                 scale = 1.0 / tl.load(rho + edge, mask=real, other=1.0).to(dtype)[:, :, None]
-            terms = (pairs, image.features, image.tables, edge, ends[way], real, scale)
+            terms = (pairs, image.number, slots[way], edge, real, scale)
             fresh, _ = send(cavity(whole, received[way]), *terms, ALGEBRA.maximise, TILE)
             if ALGEBRA.damped:
                 fresh = mix(old, fresh, image.damping, ALGEBRA.maximise)
@@ -130,8 +126,9 @@ def add(whole, received, rho, edge, real, LINEAR: tl.constexpr):
 
 
 @triton.jit
-def _send_linear(cavity, couplings, end, real, TILE: tl.constexpr):
-    """Return the linear-domain message of a cavity; ``couplings`` (B, 1) points to exponentials of pairwise scores."""
+def _send_linear(cavity, pairs, image, slot, edge, real, TILE: tl.constexpr):
+    """Return the linear-domain message of a cavity; features are exponentials of pairwise scores."""
+    couplings = pairs.features + image * pairs.feature_image + edge * pairs.feature_edge
     label = tl.arange(0, TILE.labels)[None, None, :]
     total = tl.sum(cavity, axis=2, keep_dims=True)
     share = cavity / tl.where(real[:, :, None], total, 1.0)
@@ -144,6 +141,7 @@ def _send_linear(cavity, couplings, end, real, TILE: tl.constexpr):
         repelled = sure & (agree < differ)
         fresh = tl.where(repelled, differ * rest + agree * share, differ + (agree - differ) * share)
     else:
+        end = tl.load(pairs.end + slot, mask=real, other=0).to(tl.int32)
         fresh = tl.zeros(share.shape, cavity.dtype)
         for a in range(TILE.n_labels):
             entry = tl.where(end[:, :, None] != 0, label * TILE.n_labels + a, a * TILE.n_labels + label)

@@ -224,9 +224,7 @@ def _visit(
         whole = rows(own, site[:, None], active[:, None], nothing, TILE).to(dtype)
         damped, most = tl.full([1, 1, 1], damping, dtype), tl.full([1, 1, 1], tolerance, dtype)
         damped = tl.where(number > undamped, damped, 0.0)
-        features = pairs.features + n // state.copies * pairs.feature_image
-        tables = pairs.tables + n // state.copies * pairs.table_image
-        image = Image(pairs, shape, messages, dirty, state.rho, features, tables, damped, most)
+        image = Image(pairs, shape, messages, dirty, state.rho, n // state.copies, damped, most)
         sites = Senders(row, column, start, degree, active, mark > 1)
         if shape is None:
             first = 0
