@@ -279,7 +279,7 @@ def test_the_gauge_changes_no_probability_and_any_start_gives_the_same_fit() -> 
     ends = []
     for seed in range(3):
         start = np.random.default_rng(seed).normal(size=parameters.size)
-        how = (data.scales, None, 500, 1e-9, lambda w, value: None)
+        how = (data.scales, parameters.lowest, 500, 1e-9, lambda w, value: None)
         w = minimise(partial(objective.mean, data), start, *how)[0]
         ends.append(parameters.fold(*parameters.expand(w)))
     np.testing.assert_allclose(ends[1], ends[0], atol=1e-5)
@@ -501,7 +501,7 @@ def test_descent_returns_the_best_point_and_lowers_its_rate() -> None:
         descent,
         lambda point, step: (0.0, np.array([1.0, -1.0])),
         lambda point: float(((point - 1) ** 2).sum()),
-        None,
+        np.full(2, -np.inf),
         10_000,
         lambda state: checks.append(state.rate),
     )

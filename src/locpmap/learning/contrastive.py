@@ -17,7 +17,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.learning.batches import Batch, draw
 from locpmap.learning.dataset import Dataset
-from locpmap.learning.fit import SEEDS, SITES_PER_STEP, Control, Sampler
+from locpmap.learning.fit import SEEDS, Control, Sampler, result_of
 from locpmap.learning.objectives import Objective
 from locpmap.learning.optimisers import projected
 from locpmap.learning.result import FitResult, FitStatus
@@ -34,8 +34,7 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
     """Fit by at most `MOST` steps on mini-batches, from the weights ``start``."""
     began = time.perf_counter()
     scales, processes, size = data.scales, data.processes, len(start)
-    bounds = objective.parameters.bounds()
-    low = np.full(size, -np.inf) if bounds is None else np.array([-np.inf if b[0] is None else b[0] for b in bounds])
+    lowest = objective.parameters.lowest
 
     def differences(batch: Batch, w: Array, step: int) -> Array:
         """Return the sum of the differences in each group of images, in scaled coordinates, (GROUPS, P)."""
@@ -60,7 +59,7 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
     points, gradients = list(state["points"]), list(state["gradients"])
     for step in range(len(points), WARM_UP + n_moves):
         w = point / scales
-        batch = draw(data.batches, lambda b: control.batch_size or _batch_size(b), control.seed, step)
+        batch = draw(data.batches, control.images_per_step, control.seed, step)
         here = data.weight * batch.n_images / data.n_images
         sums, counts = differences(batch, w, step), np.diff(_borders(batch))[:, None]
         mean = sums.sum(axis=0) / here
@@ -75,7 +74,7 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
                 objective.l2 / data.weight / scales**2 + RIDGE * np.diag(derivative).mean() + 1e-12
             )
             move = (1 + (step - WARM_UP) / 5) ** -0.8 * np.linalg.solve(derivative, gradient)
-            point = np.maximum(point - move / max(1.0, np.abs(move).max() / MAX_MOVE), low)
+            point = np.maximum(point - move / max(1.0, np.abs(move).max() / MAX_MOVE), lowest)
         points.append(point)
         gradients.append(gradient)
         control.checkpoint.offer(
@@ -88,26 +87,21 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
     w = objective.parameters.fold(*objective.parameters.expand(w))
     error = later.std(axis=0) / np.sqrt(len(later))
     excess = np.sign(later.mean(axis=0)) * np.maximum(np.abs(later.mean(axis=0)) - N_STANDARD_ERRORS * error, 0)
-    norm = projected(point, excess, bounds)
-    return FitResult(
-        objective="contrastive",
+    norm = projected(point, excess, lowest)
+    return result_of(
+        "contrastive",
+        objective,
+        data,
+        w,
+        began,
         status=FitStatus.CONVERGED if norm <= control.tolerance else FitStatus.MAX_ITERATIONS,
         value=float(np.abs(later.mean(axis=0)).max()),
         curve=np.abs(gradients).max(axis=1),
-        gradient_norm=projected(point, later.mean(axis=0), bounds),
+        gradient_norm=projected(point, later.mean(axis=0), lowest),
         n_iterations=len(points),
-        n_sites=data.n_sites,
-        n_images=data.n_images,
-        seconds=time.perf_counter() - began,
-        w=w,
-        names=objective.parameters.names,
     )
 
 
 def _borders(batch: Batch) -> Array:
     """Return the first image of each group, and the number of images."""
     return np.arange(GROUPS + 1) * batch.n_images // GROUPS
-
-
-def _batch_size(batch: Batch) -> int:
-    return max(1, SITES_PER_STEP // batch.labels.shape[1])

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,17 @@ class Control:
     checkpoint: Checkpoint
     batch_size: int | None = None
 
+    def images_per_step(self, batch: Batch) -> int:
+        """Return the number of inputs of a mini-batch of one shape."""
+        return self.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
+
+
+def result_of(name: str, objective: Objective, data: Dataset, w: Array, began: float, **details: Any) -> FitResult:
+    """Return the result of a fit that began at a time of `time.perf_counter`, with the ``details`` of its optimiser."""
+    counts = {"n_sites": data.n_sites, "n_images": data.n_images}
+    seconds, names = time.perf_counter() - began, objective.parameters.names
+    return FitResult(objective=name, w=w, names=names, seconds=seconds, **counts, **details)
+
 
 def fit_lbfgs(
     name: str, objective: Objective, data: Dataset, start: Array, control: Control, *, with_errors: bool = False
@@ -46,7 +58,7 @@ def fit_lbfgs(
     """Fit by L-BFGS-B, with one pass over all data per evaluation."""
     began = time.perf_counter()
     saved = control.checkpoint.load()
-    bounds = objective.parameters.bounds()
+    lowest = objective.parameters.lowest
     curve: list[float] = []
     if saved is not None:
         start, curve = saved["w"], saved["curve"].tolist()
@@ -54,7 +66,7 @@ def fit_lbfgs(
         # Start from the optimum of a subset: most iterations only approach the optimum and need few data.
         some, eased = data.thinned(every), replace(objective, l2=objective.l2 / every)
         loose = (control.max_iterations, max(WARM_UP_TOLERANCE, control.tolerance), lambda point, value: None)
-        start = minimise(partial(eased.mean, some), start, data.scales, bounds, *loose)[0]
+        start = minimise(partial(eased.mean, some), start, data.scales, lowest, *loose)[0]
 
     def value_and_gradient(point: Array) -> tuple[float, Array]:
         value, gradient = objective.mean(data, point)
@@ -70,22 +82,11 @@ def fit_lbfgs(
 
     left = control.max_iterations - max(len(curve) - 1, 0)
     how = (max(left, 1), control.tolerance, after)
-    w, value, norm, status = minimise(value_and_gradient, start, data.scales, bounds, *how)
+    w, value, norm, status = minimise(value_and_gradient, start, data.scales, lowest, *how)
     w = objective.parameters.fold(*objective.parameters.expand(w))
-    return FitResult(
-        objective=name,
-        status=status,
-        value=value,
-        curve=np.array(curve),
-        gradient_norm=norm,
-        n_iterations=len(curve) - 1,
-        n_sites=data.n_sites,
-        n_images=data.n_images,
-        seconds=time.perf_counter() - began,
-        w=w,
-        names=objective.parameters.names,
-        standard_errors=standard_errors(objective, data, w) if with_errors else None,
-    )
+    found = {"status": status, "value": value, "curve": np.array(curve), "gradient_norm": norm}
+    result = result_of(name, objective, data, w, began, **found, n_iterations=len(curve) - 1)
+    return replace(result, standard_errors=standard_errors(objective, data, w)) if with_errors else result
 
 
 def _warm_up_sites(objective: Objective, data: Dataset) -> int:
@@ -118,9 +119,6 @@ def fit_stochastic(
     held_out = thinned_to(held_out, HELD_OUT_SITES)
     weight = sum(batch.weight() for batch in held_out)
 
-    def size(batch: Batch) -> int:
-        return control.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
-
     def sums(batch: Batch, w: Array, n_samples: int, seed: int, turn: int = 0) -> Array:
         """Return the objective and its gradient on the images of a batch that this process handles, (1 + P,)."""
         own = processes.part(batch.n_images, turn)
@@ -132,7 +130,7 @@ def fit_stochastic(
 
     def gradient(point: Array, step: int) -> tuple[float, Array]:
         w = point / scales
-        batch = draw(data.batches, size, control.seed, step)
+        batch = draw(data.batches, control.images_per_step, control.seed, step)
         value, *by_w = processes.total(sums(batch, w, SAMPLES, control.seed + step))
         # Divide by the expected weight of a batch, not by its own: then the gradient is unbiased.
         here = data.weight * batch.n_images / data.n_images
@@ -154,29 +152,28 @@ def fit_stochastic(
     max_steps = STEPS_PER_CHECK * control.max_iterations
     saved = control.checkpoint.load()
     descent = Descent.start(start * scales, held_out_loss(start * scales)) if saved is None else Descent.resume(saved)
-    descend(descent, gradient, held_out_loss, parameters.bounds(), max_steps, after_check)
+    descend(descent, gradient, held_out_loss, parameters.lowest, max_steps, after_check)
     if other_start is not None:
         other = held_out_loss(other_start * scales)
         if other < min(descent.held_out):
             descent.restart(other_start * scales, other)
-            descend(descent, gradient, held_out_loss, parameters.bounds(), max_steps, after_check)
+            descend(descent, gradient, held_out_loss, parameters.lowest, max_steps, after_check)
     w = parameters.fold(*parameters.expand(descent.best / scales))
     if min(descent.held_out) >= descent.held_out[0]:
         status = FitStatus.NO_GAIN
     else:
         status = FitStatus.HELD_OUT if descent.finished else FitStatus.MAX_ITERATIONS
     last = np.mean(descent.curve[-STEPS_PER_CHECK:]) if descent.curve else descent.held_out[0]
-    return FitResult(
-        objective=name,
+    return result_of(
+        name,
+        objective,
+        data,
+        w,
+        began,
         status=status,
         value=float(last) + objective.penalty(w, data.weight)[0],
         curve=np.array(descent.curve),
         gradient_norm=float(np.abs(descent.momentum).max()),
         n_iterations=descent.step,
-        n_sites=data.n_sites,
-        n_images=data.n_images,
-        seconds=time.perf_counter() - began,
-        w=w,
-        names=parameters.names,
         held_out=np.array(descent.held_out),
     )

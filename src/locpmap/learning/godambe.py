@@ -26,9 +26,8 @@ def standard_errors(objective: Objective, data: Dataset, w: Array) -> Array | No
     """
     if data.n_images < MIN_IMAGES or len(w) > MAX_WEIGHTS:
         return None
-    scales, bounds = data.scales, objective.parameters.bounds()
-    # A weight at its bound is treated as fixed.
-    free = np.ones(len(w), bool) if bounds is None else np.array([low is None for low, _ in bounds]) | (w > 0)
+    scales = data.scales
+    free = w > objective.parameters.lowest  # a weight at its bound is treated as fixed
     gradients = [np.empty((0, len(w))), *(objective.per_image(batch, w) for batch in data.own)]
     scores = (np.concatenate(gradients) / scales)[:, free]
     curvature = (_curvature(objective, data, w) / np.outer(scales, scales))[np.ix_(free, free)]

@@ -17,7 +17,6 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.learning.result import FitStatus
 
-Bounds = list[tuple[float | None, float | None]] | None
 RATES = (0.05, 0.015, 0.005)
 PATIENCE = 3  # checks without a better held-out value before the rate decreases
 STEPS_PER_CHECK = 15
@@ -29,17 +28,18 @@ def minimise(
     function: Callable[[Array], tuple[float, Array]],
     start: Array,
     scales: Array,
-    bounds: Bounds,
+    lowest: Array,
     max_iterations: int,
     tolerance: float,
     after: Callable[[Array, float], None],
 ) -> tuple[Array, float, float, FitStatus]:
     """Minimise a smooth function from ``start`` by L-BFGS-B in the coordinates ``w · scales``, scales being (P,).
 
+    ``lowest`` (P,) are lower bounds, 0 or -inf, so that they are the same in both coordinates.
     Call ``after(point, value)`` after every iteration.  Return the point, its value, the largest entry of its projected
     gradient in scaled coordinates, and the status.
     """
-    from scipy.optimize import minimize
+    from scipy.optimize import Bounds, minimize
 
     evaluations = 0
 
@@ -57,8 +57,9 @@ def minimise(
         after(intermediate_result.x / scales, float(intermediate_result.fun))
 
     options = {"maxiter": max_iterations, "gtol": tolerance, "ftol": 1e-14, "maxcor": 20, "maxfun": 20 * max_iterations}
-    end = minimize(scaled, start * scales, jac=True, method="L-BFGS-B", bounds=bounds, callback=report, options=options)
-    norm = projected(end.x, end.jac, bounds)
+    how: dict[str, Any] = {"bounds": Bounds(lowest), "callback": report, "options": options}
+    end = minimize(scaled, start * scales, jac=True, method="L-BFGS-B", **how)
+    norm = projected(end.x, end.jac, lowest)
     if norm <= tolerance:
         status = FitStatus.CONVERGED
     else:
@@ -66,12 +67,9 @@ def minimise(
     return end.x / scales, float(end.fun), norm, status
 
 
-def projected(v: Array, gradient: Array, bounds: Bounds) -> float:
+def projected(v: Array, gradient: Array, lowest: Array) -> float:
     """Return the largest absolute entry of the gradient, ignoring entries that point out of the bounds."""
-    if bounds is not None:
-        lowest = np.array([-np.inf if low is None else low for low, _ in bounds])
-        gradient = np.where((v <= lowest) & (gradient > 0), 0.0, gradient)
-    return float(np.abs(gradient).max(initial=0.0))
+    return float(np.abs(np.where((v <= lowest) & (gradient > 0), 0.0, gradient)).max(initial=0.0))
 
 
 @dataclass
@@ -133,12 +131,11 @@ def descend(
     descent: Descent,
     gradient: Callable[[Array, int], tuple[float, Array]],
     held_out_loss: Callable[[Array], float],
-    bounds: Bounds,
+    lowest: Array,
     max_steps: int,
     after_check: Callable[[Descent], None],
 ) -> None:
     """Descend along a noisy ``gradient(point, step)`` until the schedule ends, or ``max_steps`` from a start."""
-    low = np.array([-np.inf if bounds is None or bound[0] is None else bound[0] for bound in bounds or descent.point])
     while not descent.finished and descent.step - descent.first_step < max_steps:
         value, by_point = gradient(descent.point, descent.step)
         descent.step += 1
@@ -152,7 +149,7 @@ def descend(
         mean = descent.momentum / (1 - DECAY**descent.warm)
         spread = np.sqrt(descent.squares / (1 - DECAY_SQUARES**descent.warm))
         move = RATES[descent.rate] * mean / (spread + 1e-12)
-        descent.point = np.maximum(descent.point - move, low)
+        descent.point = np.maximum(descent.point - move, lowest)
         descent.average += descent.point / STEPS_PER_CHECK
         descent.curve.append(value)
         if descent.step % STEPS_PER_CHECK == 0:

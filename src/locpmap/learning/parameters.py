@@ -119,11 +119,10 @@ class Parameters:
             came, first = ", ".join(features.directions), ", ".join(self.directions[: self.n_groups])
             raise InputError(f"an input has the edges {came}, expected {first}")
 
-    def bounds(self) -> list[tuple[float | None, float | None]] | None:
-        """Return bounds of w for the optimiser, or None if there are none."""
-        if not self.non_negative:
-            return None
-        return [(None, None)] * self.n_unary + [(0.0, None)] * (self.size - self.n_unary)
+    @cached_property
+    def lowest(self) -> Array:
+        """Lower bounds (P,) of the entries of w: -inf, or 0 for weights that must not be negative."""
+        return np.where(self.non_negative & (np.arange(self.size) >= self.n_unary), 0.0, -np.inf)
 
     @cached_property
     def penalised(self) -> Array:
