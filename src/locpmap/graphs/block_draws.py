@@ -16,7 +16,7 @@ import numpy as np
 from locpmap.arrays import Array, frozen
 from locpmap.errors import InputError, InputTypeError, TooLargeError, unknown, whole_number
 from locpmap.graphs.adjacency import Adjacency
-from locpmap.graphs.blocks import CACHED_PLANS, LINES, check_near, listed_groups
+from locpmap.graphs.blocks import CACHED_PLANS, LINES, check_near, forest_of, listed_groups
 from locpmap.graphs.graph import Graph
 from locpmap.graphs.grid import Box, Grid
 from locpmap.kernels.block_plan import DrawPlan
@@ -149,31 +149,24 @@ def _narrow(sites: Array, near: Adjacency) -> Array:
     In a tree, children come before parents and large subtrees before small ones, so that the frontier of n sites has at
     most log2(n) + 2.
     """
-    inside = set(sites.tolist())
-    parent: dict[int, int] = {}
-    ordered: list[int] = []
-    for start in sites.tolist():
-        if start in parent:
-            continue
-        parent[start] = -1
-        tree = [start]
-        children: dict[int, list[int]] = {}
-        for site in tree:
-            others = near.neighbour[near.indptr[site] : near.indptr[site + 1]].tolist()
-            children[site] = [other for other in others if other in inside and other != parent[site]]
-            if any(other in parent for other in children[site]):
-                return _along(sites, near)
-            parent.update(dict.fromkeys(children[site], site))
-            tree += children[site]
-        size: dict[int, int] = {}
-        for site in reversed(tree):
-            size[site] = 1 + sum(size[child] for child in children[site])
-        stack, smallest_first = [start], []
+    forest = forest_of(sites, near)
+    if forest is None:
+        return _along(sites, near)
+    ordered, parents = forest
+    size = np.ones(len(ordered), int)
+    for place in np.flatnonzero(parents >= 0)[::-1]:
+        size[parents[place]] += size[place]
+    children: list[list[int]] = [[] for _ in ordered]
+    for place in np.flatnonzero(parents >= 0).tolist():
+        children[parents[place]].append(place)
+    found: list[int] = []
+    for root in np.flatnonzero(parents < 0).tolist():
+        stack, smallest_first = [root], []
         while stack:
             smallest_first.append(stack.pop())
             stack += sorted(children[smallest_first[-1]], key=size.__getitem__, reverse=True)
-        ordered += reversed(smallest_first)
-    return np.array(ordered)
+        found += reversed(smallest_first)
+    return ordered[found]
 
 
 def _along(sites: Array, near: Adjacency) -> Array:

@@ -153,30 +153,35 @@ def _structured(sites: Array, near: Adjacency, n_labels: int, b: int, max_joint:
     """Return a block to enumerate, or a forest in an order in which parents come first."""
     if fits(n_labels, len(sites)):
         return sites, None
-    member = {int(site): False for site in sites}
+    if (forest := forest_of(sites, near)) is not None:
+        return forest
+    if fits(n_labels, len(sites), max_joint):
+        return sites, None
+    raise TooLargeError(
+        f"blocks[{b}] has {len(sites)} sites with a loop and {n_labels}^{len(sites)} joint labellings,"
+        f" expected a forest or at most {max_joint} joint labellings: split it"
+    )
+
+
+def forest_of(sites: Array, near: Adjacency) -> tuple[Array, Array] | None:
+    """Return the sites tree by tree with parents first, and the positions of their parents; None if there is a loop."""
+    reached = dict.fromkeys(sites.tolist(), False)
     ordered: list[int] = []
     parents: list[int] = []
-    for root in member:
-        if member[root]:
-            continue
-        member[root] = True
-        queue = [(root, -1)]
+    for root in reached:
+        queue = [] if reached[root] else [(root, -1)]
+        reached[root] = True
         for site, parent in queue:
-            ordered.append(site)
-            parents.append(parent)
             before = ordered[parent] if parent >= 0 else -1
             for other in near.neighbour[near.indptr[site] : near.indptr[site + 1]].tolist():
-                if other not in member or other == before:
+                if other not in reached or other == before:
                     continue
-                if member[other]:
-                    if fits(n_labels, len(sites), max_joint):
-                        return sites, None
-                    raise TooLargeError(
-                        f"blocks[{b}] has {len(sites)} sites with a loop and {n_labels}^{len(sites)} joint labellings,"
-                        f" expected a forest or at most {max_joint} joint labellings: split it"
-                    )
-                member[other] = True
-                queue.append((other, len(ordered) - 1))
+                if reached[other]:
+                    return None
+                reached[other] = True
+                queue.append((other, len(ordered)))
+            ordered.append(site)
+            parents.append(parent)
     return np.array(ordered), np.array(parents)
 
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import whole_number
+from locpmap.graphs.adjacency import adjacency
 from locpmap.graphs.graph import Graph
 
 
@@ -46,13 +47,11 @@ def _merged(cluster: Array, edges: Array) -> Array:
     sizes = np.bincount(cluster, minlength=n)
     pairs = cluster[edges]
     pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]], axis=1), axis=0)
-    near: list[list[int]] = [[] for _ in range(n)]
-    for a, b in pairs.tolist():
-        near[a].append(b)
-        near[b].append(a)
+    lists = adjacency(n, pairs.astype(np.int32))
     partner = np.arange(n)
     for a in np.argsort(sizes, kind="stable").tolist():
-        free = [b for b in near[a] if partner[b] == b]
+        near = lists.neighbour[lists.indptr[a] : lists.indptr[a + 1]].tolist()
+        free = [b for b in near if partner[b] == b]
         if partner[a] == a and free:
             b = min(free, key=lambda other: (sizes[other], other))
             partner[a], partner[b] = b, a
