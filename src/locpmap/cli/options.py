@@ -25,7 +25,7 @@ def parse_choices(option: str, text: str, known: Sequence[str]) -> tuple[str, ..
     return tuple(name for name in known if name in words)
 
 
-def _parse(text: str, defaults: dict[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
+def _parse(text: str, defaults: Mapping[str, Any], own: Mapping[str, str]) -> tuple[str, Any]:
     """Return the key and the parsed value: a Python literal, a boolean from yes or no, 1e3 as integer, or the text."""
     key, equals, word = text.partition("=")
     if not equals or not key.isidentifier():

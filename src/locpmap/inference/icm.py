@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from locpmap.arrays import cast
 from locpmap.errors import whole_number
 from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step
-from locpmap.inference.sampling import check_start_of_tiles, parse_start
+from locpmap.inference.sampling import parse_start
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb, Drawn, Span
 
@@ -67,7 +67,6 @@ class ICM(Decoder):
         return Outcome(state.labels, n_sweeps=state.sweeps)
 
     def locality(self) -> Locality:
-        check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps))
 
 

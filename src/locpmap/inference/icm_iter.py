@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from locpmap.errors import whole_number, within
 from locpmap.inference.decoder import Locality, Problem
-from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
+from locpmap.inference.sampling import Tally, TallySampler, parse_start
 from locpmap.kernels.perturbation import DROP, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.spec import Climb
 from locpmap.potentials import Potentials
@@ -58,5 +58,4 @@ class ICMIter(TallySampler):
         return None
 
     def locality(self) -> Locality:
-        check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps))

@@ -16,7 +16,7 @@ from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.graphs.blocks import LENGTH, LINES, plan_blocks
 from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.fields import ErrorFields
-from locpmap.inference.sampling import Tally, TallySampler, check_start_of_tiles, parse_start
+from locpmap.inference.sampling import Tally, TallySampler, parse_start
 from locpmap.kernels.fields import no_fields
 from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb
@@ -143,7 +143,6 @@ class LocPMAP(TallySampler):
         return self.on_gpu and not (diagonal and potentials.n_labels > 2 and self._noise(potentials) == "lazy")
 
     def locality(self) -> Locality:
-        check_start_of_tiles(self.start)
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
 
     def _single_sites(self) -> bool:

@@ -16,6 +16,7 @@ from locpmap.kernels.reference.scores import total_scores
 from locpmap.result import Status
 
 ENDED_WELL = (Status.CONVERGED, Status.COMPLETE)
+ARRAYS = ("labels", "probability", "log_partition", "log_partition_error", "bound", "samples", "r_hat", "n_effective")
 Part = TypeVar("Part")
 Answer = TypeVar("Answer")
 
@@ -87,24 +88,12 @@ def _part(problem: Problem, images: slice) -> Problem:
 
 
 def _joined(outcomes: list[Outcome]) -> Outcome:
-    first = outcomes[0]
+    joined: dict[str, Any] = {"n_sweeps": max(outcome.n_sweeps for outcome in outcomes)}
+    for name in ARRAYS:
+        parts = [getattr(outcome, name) for outcome in outcomes]
+        if parts[0] is not None:
+            joined[name] = namespace(parts[0]).concatenate(parts, axis=1 if name == "samples" else 0)
     climbs = [outcome.climbs for outcome in outcomes if outcome.climbs is not None]
-    return Outcome(
-        labels=_stacked([outcome.labels for outcome in outcomes]),
-        probability=_stacked([outcome.probability for outcome in outcomes]),
-        n_sweeps=max(outcome.n_sweeps for outcome in outcomes),
-        climbs=Climbs([part for climb in climbs for part in climb.sweeps], climbs[0].max_sweeps) if climbs else None,
-        n_samples=first.n_samples,
-        noise=first.noise,
-        log_partition=_stacked([outcome.log_partition for outcome in outcomes]),
-        log_partition_kind=first.log_partition_kind,
-        log_partition_error=_stacked([outcome.log_partition_error for outcome in outcomes]),
-        bound=_stacked([outcome.bound for outcome in outcomes]),
-        samples=_stacked([outcome.samples for outcome in outcomes], axis=1),
-        r_hat=_stacked([outcome.r_hat for outcome in outcomes]),
-        n_effective=_stacked([outcome.n_effective for outcome in outcomes]),
-    )
-
-
-def _stacked(parts: list[Any], axis: int = 0) -> Any:
-    return None if parts[0] is None else namespace(parts[0]).concatenate(parts, axis=axis)
+    if climbs:
+        joined["climbs"] = Climbs([part for climb in climbs for part in climb.sweeps], climbs[0].max_sweeps)
+    return replace(outcomes[0], **joined)

@@ -1,6 +1,7 @@
 """Table of all decoders by name."""
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -38,15 +39,11 @@ _ALL: tuple[type[Decoder], ...] = (
 DECODERS = {decoder.name: decoder for decoder in _ALL}
 
 
-def options_of(method: str) -> dict[str, Any]:
+@cache
+def options_of(method: str) -> Mapping[str, Any]:
     """Return the options of a decoder with their defaults.
 
     >>> options_of("exact")
     {'max_table': 16777216}
     """
-    return dict(_options(method))
-
-
-@cache
-def _options(method: str) -> dict[str, Any]:
     return {field.name: field.default for field in dataclasses.fields(DECODERS[method])}  # type: ignore[arg-type]

@@ -38,12 +38,6 @@ def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[in
     return GIVEN, given
 
 
-def check_start_of_tiles(start: Any) -> None:
-    """Raise if the start is an array, which tiles do not support."""
-    if not isinstance(start, str):
-        raise InputError("start is an array, expected the name of a start for tiles")
-
-
 class Sampler(Decoder):
     """Base class of decoders that draw ``n_samples`` labellings."""
 

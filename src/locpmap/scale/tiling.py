@@ -131,6 +131,8 @@ def reach_of(decoder: Decoder, connectivity: int | Steps = 4, n_axes: int = 2) -
         local = [name for name, kind in DECODERS.items() if kind().locality() is not None]
         known = f"{', '.join(local[:-1])} or {local[-1]}"
         raise InputError(f"method is {decoder.name}, expected {known} for tiles: {decoder.unbounded}")
+    if not isinstance(getattr(decoder, "start", ""), str):
+        raise InputError("start is an array, expected the name of a start for tiles")
     steps = box_of((1,) * n_axes, connectivity).steps
     down, across = (max(abs(step[axis]) for step in steps) for axis in (0, 1))
     # Consecutive classes with the same rows, or planes of a volume, add them to the reach only once.
