@@ -6,7 +6,9 @@ Each message is one sentence that states the argument, the value received and th
 import difflib
 import math
 from collections.abc import Iterable
+from importlib import import_module
 from numbers import Integral, Rational, Real
+from typing import Any
 
 __all__ = [
     "BackendError",
@@ -15,6 +17,7 @@ __all__ = [
     "LocpmapError",
     "TooLargeError",
     "fraction",
+    "imported",
     "one_of",
     "unknown",
     "whole_number",
@@ -48,6 +51,14 @@ def unknown(what: str, came: object, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(str(came), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(names)}"
     return InputError(f"unknown {what} {came!r}: {hint}")
+
+
+def imported(package: str, otherwise: str) -> Any:
+    """Import an optional package; raise with the sentence ``otherwise`` if it is not installed."""
+    try:
+        return import_module(package)
+    except ImportError:
+        raise InputError(otherwise) from None
 
 
 def one_of(what: str, came: str, known: Iterable[str]) -> str:

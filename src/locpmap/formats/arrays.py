@@ -21,7 +21,7 @@ def read_array(path: PathLike) -> Array:
     shape, transposed, dtype, offset = describe(path)
     with reading(path):
         flat = np.fromfile(path, dtype, math.prod(shape), offset=offset)
-    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
+    return flat.reshape(shape, order="F" if transposed else "C")
 
 
 def describe(path: PathLike) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:

@@ -4,7 +4,6 @@ Arrays keep the order of the axes of the file, (X, Y, Z). Sizes that a header cl
 """
 
 import gzip
-import importlib
 import io
 import math
 import zlib
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
+from locpmap.errors import InputError, imported
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.readable import reading, reason, size_of
 from locpmap.formats.scores import MOST_TIMES
@@ -200,9 +199,5 @@ def _space(header: Any, path: PathLike) -> tuple[Array, tuple[float, float, floa
 
 def nibabel_for(path: PathLike) -> Any:
     """Import nibabel; raise an error that names the file if it is not installed."""
-    try:
-        return importlib.import_module("nibabel")
-    except ImportError:
-        raise InputError(
-            f"{path} is a NIfTI file, which needs nibabel: pip install '.[nifti]' in a clone, or use .npy in Python"
-        ) from None
+    needs = "which needs nibabel: pip install '.[nifti]' in a clone, or use .npy in Python"
+    return imported("nibabel", f"{path} is a NIfTI file, {needs}")

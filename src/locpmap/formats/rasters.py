@@ -1,6 +1,5 @@
 """GeoTIFF files: read them with rasterio, and write maps of 8 or 16 bits."""
 
-import importlib
 import io
 import math
 import warnings
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
+from locpmap.errors import InputError, imported
 from locpmap.formats.atomic import PathLike, write_bytes
 from locpmap.formats.images import MAX_PIXELS
 from locpmap.formats.readable import reason, size_of
@@ -136,13 +135,10 @@ def _bounds(place: Place) -> str:
     return f"x {left:.10g} to {right:.10g}, y {bottom:.10g} to {top:.10g}"
 
 
-def write_map(
-    path: PathLike, values: Array, most: float, what: str, place: Place | None, masked: Array | None = None
-) -> None:
+def write_map(path: PathLike, values: Array, most: float, what: str, place: Place | None, masked: Array) -> None:
     """Write values (H, W) in [0, most], scaled to integers from 0 to 65534; 65535 marks pixels without data."""
     whole = np.round(values * (FULL / most)).clip(0, FULL).astype(np.uint16)
-    if masked is not None:
-        whole[masked] = FULL + 1
+    whole[masked] = FULL + 1
     write_numbers(path, whole, f"{what}: {FULL} is {most:.6g}", place, FULL + 1)
 
 
@@ -174,9 +170,5 @@ def _georeferenced(path: PathLike, values: Array, what: str, place: Place, nodat
 
 def rasterio_for(path: PathLike) -> Any:
     """Import rasterio; raise an error that names the file if it is not installed."""
-    try:
-        return importlib.import_module("rasterio")
-    except ImportError:
-        raise InputError(
-            f"{path} is a TIFF file, which needs rasterio: pip install '.[geo]' in a clone, or use PNG or .npy"
-        ) from None
+    needs = "which needs rasterio: pip install '.[geo]' in a clone, or use PNG or .npy"
+    return imported("rasterio", f"{path} is a TIFF file, {needs}")

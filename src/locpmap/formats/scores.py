@@ -14,7 +14,7 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError
 from locpmap.formats.arrays import read_array, read_header
 from locpmap.formats.atomic import PathLike
-from locpmap.formats.readable import reading, size_of
+from locpmap.formats.readable import reading, reason, size_of
 
 ENDINGS = (".npy", ".npz", ".safetensors")
 OBJECTS = (".pt", ".pth", ".pkl", ".ckpt", ".bin")  # files of Python objects, which are never loaded
@@ -61,7 +61,7 @@ def _read_archive(path: PathLike) -> Array:
     if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
         raise InputError(f"{path} is damaged: its header claims shape {shape} of {dtype}, the data have another size")
     flat = np.frombuffer(content, dtype, offset=file.tell())
-    return flat.reshape(shape[::-1]).T if transposed else flat.reshape(shape)
+    return flat.reshape(shape, order="F" if transposed else "C")
 
 
 def _read_safetensors(path: PathLike) -> Array:
@@ -80,5 +80,6 @@ def _read_safetensors(path: PathLike) -> Array:
     except InputError:
         raise
     except (SafetensorError, ValueError) as error:
-        reason = str(error).splitlines()[0][:100]
-        raise InputError(f"{path} is damaged or not a safetensors file ({reason}), expected one tensor") from None
+        raise InputError(
+            f"{path} is damaged or not a safetensors file ({reason(error)}), expected one tensor"
+        ) from None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.errors import InputError, InputTypeError, fraction, whole_number
+from locpmap.errors import InputError, InputTypeError, fraction, imported, whole_number
 from locpmap.graphs import Graph
 from locpmap.result import Result, kept_samples
 from locpmap.unaries import read_spacing
@@ -153,9 +153,5 @@ def _measured(numbers: Array, properties: list[str], options: dict[str, Any]) ->
 
 
 def _skimage() -> Any:
-    try:
-        import skimage.measure
-    except ImportError:
-        message = "regions needs scikit-image, which is not installed: pip install '.[regions]' in a clone"
-        raise InputError(message) from None
-    return skimage.measure
+    needs = "regions needs scikit-image, which is not installed: pip install '.[regions]' in a clone"
+    return imported("skimage.measure", needs)

@@ -5,7 +5,6 @@ A source is any object with ``shape``, ``dtype`` and slicing: a NumPy, dask or z
 """
 
 import hashlib
-import importlib
 import lzma
 import os
 import zlib
@@ -18,7 +17,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from locpmap.arrays import Array, is_tensor, to_numpy
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, InputTypeError, imported
 from locpmap.formats.arrays import describe
 from locpmap.formats.atomic import PathLike, checked_path
 from locpmap.formats.rasters import Place, check_same_place, is_raster, open_tiff, place_of, rasterio_for, without_data
@@ -123,27 +122,13 @@ class Masks:
         return np.logical_or.reduce(found if self.mask is None else [np.asarray(self.mask[index]), *found])
 
 
-@dataclass(frozen=True, eq=False)
 class ZarrArray:
     """A zarr array as a source; a damaged chunk raises an `InputError`."""
 
-    array: Any
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return tuple(int(n) for n in self.array.shape)
-
-    @property
-    def dtype(self) -> Any:
-        """Dtype of the array."""
-        return self.array.dtype
-
-    @property
-    def path(self) -> Path | None:
-        """Folder of the array, or None if it is not in a folder."""
-        root = getattr(self.array.store, "root", None)
-        return None if root is None else Path(root) / self.array.path
+    def __init__(self, array: Any) -> None:
+        self.array, self.shape, self.dtype = array, tuple(int(n) for n in array.shape), array.dtype
+        root = getattr(array.store, "root", None)
+        self.path = None if root is None else Path(root) / array.path  # None if it is not in a folder
 
     def __getitem__(self, index: Index) -> Array:
         try:
@@ -331,7 +316,4 @@ def fingerprint(source: Any) -> str:
 
 def needed(package: str, what: str) -> Any:
     """Import an optional package, or raise an error that names the extra to install."""
-    try:
-        return importlib.import_module(package)
-    except ImportError:
-        raise InputError(f"{what} needs {package}, which is not installed: pip install '.[scale]' in a clone") from None
+    return imported(package, f"{what} needs {package}, which is not installed: pip install '.[scale]' in a clone")
