@@ -47,7 +47,7 @@ class Control:
 
 def result_of(name: str, objective: Objective, data: Dataset, w: Array, began: float, **details: Any) -> FitResult:
     """Return the result of a fit that began at a time of `time.perf_counter`, with the ``details`` of its optimiser."""
-    counts = {"n_sites": data.n_sites, "n_images": data.n_images}
+    counts: dict[str, Any] = {"n_sites": data.n_sites, "n_images": data.n_images}
     seconds, names = time.perf_counter() - began, objective.parameters.names
     return FitResult(objective=name, w=w, names=names, seconds=seconds, **counts, **details)
 
