@@ -5,6 +5,7 @@ per tile, written after the tile's chunks. The number is twice the size of these
 not converge. The size detects chunks that were truncated or lost later.
 """
 
+import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -45,7 +46,8 @@ class Store:
     ) -> Self:
         """Create the group, or open that of an earlier run with the same identity; raise if it is of another run."""
         store = cls(Path(os.path.abspath(checked_path(path))), tiling, tuple(arrays))
-        identity, layout = _plain({**identity, "arrays": arrays}), store._layout(builder)
+        layout = store._layout(builder)
+        identity = json.loads(json.dumps({**identity, "arrays": arrays}, default=_plain))  # as it is read back
         if not os.path.exists(store.path):
             store._make(identity, layout)
         store._check(identity, layout)
@@ -181,14 +183,8 @@ class Store:
 
 
 def _plain(value: Any) -> Any:
-    """Return the value as it is read back from JSON: 8 for `np.int64(8)`, a list for a tuple."""
-    if isinstance(value, dict):
-        return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    return value if value is None or isinstance(value, str | int | float) else repr(value)
+    """Return what JSON stores for a value of another type, such as 8 for `np.int64(8)`."""
+    return value.item() if isinstance(value, np.generic) else repr(value)
 
 
 def _differing(came: Any, wanted: Any) -> tuple[Any, Any]:
