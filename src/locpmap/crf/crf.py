@@ -107,18 +107,18 @@ class CRF:
         self.parameters: Parameters | None = None
         self.fit_result: FitResult | None = None
         self.calibration = Calibration()
-        self._learned: tuple[Array, Array] | None = None
+        self._learned: tuple[Array, Array] | None = None  # weights and tables
         self._training: dict[str, Any] | None = None  # fit summary of the model file that was loaded
 
     @property
     def weights(self) -> Array:
         """Weights of the unary features, (D + 1, L); the last row is the bias, the others may be a scaled identity."""
-        return self._weights_and_tables()[0]
+        return self._fitted()[1]
 
     @property
     def tables(self) -> Array:
         """Tables of the F pairwise features, (G, F, L, L); G is the number of steps, or 1 if tied."""
-        return self._weights_and_tables()[1]
+        return self._fitted()[2]
 
     def fit(
         self,
@@ -225,10 +225,9 @@ class CRF:
         Raises:
             InputError: If the CRF has no weights yet, or the features do not match them.
         """
-        weights, tables = self._weights_and_tables()
+        parameters, weights, tables = self._fitted()
         features = Extractor(self.features)(inputs)
-        assert self.parameters is not None
-        self.parameters.check(features)
+        parameters.check(features)
         potentials = compose(features, weights, tables, potts=self.potts, scale=self.calibration.scale, mask=mask)
         return replace(potentials, restore=Restore.like(inputs))
 
@@ -306,15 +305,14 @@ class CRF:
             >>> calibration.after <= calibration.before
             True
         """
-        weights, tables = self._weights_and_tables()
-        assert self.parameters is not None
+        parameters, weights, tables = self._fitted()
         seed = whole_number("seed", seed, 0, 2**64 - 1)
         if not isinstance(fields, bool):
             raise InputTypeError(f"fields is {fields!r}, expected True or False: calibrate learns the fields")
         read = LabelReader(self.n_labels, self.ignore_label)
         batches = read_batches(inputs, labels, None, Extractor(self.features), read)
         for batch in batches:
-            self.parameters.check(batch.features)
+            parameters.check(batch.features)
 
         def model(batch: Batch, scale: float) -> Potentials:
             return compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
@@ -342,12 +340,10 @@ class CRF:
             >>> bool((loaded.weights == crf.weights).all())
             True
         """
-        weights, tables = self._weights_and_tables()
-        assert self.parameters is not None
+        parameters, weights, tables = self._fitted()
         summary = self._training if self.fit_result is None else self.fit_result.summary()
-        ModelFile(self.parameters, self.features, self.label_names, self.ignore_label, self.calibration, summary).write(
-            path, weights, tables
-        )
+        header = (parameters, self.features, self.label_names, self.ignore_label, self.calibration, summary)
+        ModelFile(*header).write(path, weights, tables)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -394,7 +390,7 @@ class CRF:
             features.directions,
         )
 
-    def _weights_and_tables(self) -> tuple[Array, Array]:
-        if self._learned is None:
+    def _fitted(self) -> tuple[Parameters, Array, Array]:
+        if self.parameters is None or self._learned is None:
             raise InputError("this CRF has no weights yet: call fit first, or load a model")
-        return self._learned
+        return self.parameters, *self._learned
