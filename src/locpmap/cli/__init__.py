@@ -53,7 +53,8 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command; exit with 0 after success, 2 after bad input (one sentence on stderr) or 130 after Ctrl-C."""
     if arguments is None:  # a process of its own
-        _collect_rarely()
+        gc.set_threshold(50_000)  # search for cyclic garbage less often
+        atexit.register(gc.freeze)  # and not at exit: the objects of imported modules are not garbage
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # print ? where the encoding has no ± or ×
         sys.stdout.reconfigure(errors="replace")
@@ -71,12 +72,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if status == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)
     sys.exit(status or 0)
-
-
-def _collect_rarely() -> None:
-    """Search for cyclic garbage less often, and not at exit: the objects of imported modules are not garbage."""
-    gc.set_threshold(50_000)
-    atexit.register(gc.freeze)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:

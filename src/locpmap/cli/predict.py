@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from functools import partial
@@ -150,9 +151,7 @@ def _prepare(output: Path, model: Path, examples: Sequence[Example], keep: Colle
 
 def _table(report: dict[str, Any]) -> str:
     inputs = report["inputs"]
-    ends: dict[str, int] = {}
-    for each in inputs:
-        ends[each["status"]] = ends.get(each["status"], 0) + 1
+    ends = Counter(each["status"] for each in inputs)
     rows = {
         "method": report["method"],
         "status": "; ".join(f"{status} ({count} inputs)" for status, count in ends.items()),

@@ -198,7 +198,10 @@ def refine(
     from locpmap.refining import Refiner
 
     kept = None if keep is None else parse_choices("--keep", keep, tuple(FILES))
-    refiner = _adjusted(Refiner.load(model), strength=strength, smoothing=smoothing, temperature=temperature)
+    refiner = Refiner.load(model)
+    adjustments = {"strength": strength, "smoothing": smoothing, "temperature": temperature}
+    given = {name: value for name, value in adjustments.items() if value is not None}  # the others stay as saved
+    refiner = refiner.adjusted(**asdict(refiner.adjustment) | given)
     settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
         options = {"tiff": tiff, "force": force, "samples": samples, "abstain": abstain is not None}
@@ -335,13 +338,6 @@ class Run:
             return decoded
         sampler = prepared.sampler(replace(decoder, n_samples=n_maps))
         return decoded._replace(samples=samples(prepared.potentials, sampler, **where))
-
-
-def _adjusted(refiner: Refiner, **adjustments: float | None) -> Refiner:
-    """Return the refiner with the adjustments that are not None; the others stay as saved."""
-    return refiner.adjusted(
-        **asdict(refiner.adjustment) | {name: value for name, value in adjustments.items() if value is not None}
-    )
 
 
 def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, others: Sequence[Path | None] = ()) -> None:
