@@ -78,20 +78,14 @@ class Pairwise:
         """Whether neighbours influence each other: False if all weights of a Potts model are 0."""
         return self.weights is None or any(bool((w != 0).any()) for w in self.weights)
 
-    @cached_property
-    def constant_weight(self) -> float | None:
-        """Potts weight shared by all edges of all images, or None."""
-        if self.weights is None or any(w.shape != (1, 1) or w[0, 0] != self.weights[0][0, 0] for w in self.weights):
-            return None
-        return float(self.weights[0][0, 0])
-
     def flat(self, direction_sizes: Sequence[int]) -> tuple[Array, Array]:
         """Return ``features`` and ``tables`` of :class:`locpmap.kernels.Model`; NumPy arrays in double precision."""
         if self.weights is None:
             assert self.features is not None and self.tables is not None
             return _double(self.features), _double(self.tables)
-        if self.constant_weight is not None:
-            features = self.weights[0][:, :, None]
+        first = self.weights[0]
+        if all(w.shape == (1, 1) and w[0, 0] == first[0, 0] for w in self.weights):
+            features = first[:, :, None]
         else:
             features = _join([w[:, :, None] for w in self.weights], direction_sizes)
         return _double(features), frozen(place_like(features, np.eye(self.n_labels)[None, None, None]))

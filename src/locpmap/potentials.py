@@ -12,15 +12,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import (
-    Array,
-    Restore,
-    extremes,
-    frozen,
-    is_tensor,
-    namespace,
-    to_labels,
-)
+from locpmap.arrays import Array, Restore, extremes, frozen, is_tensor, namespace, to_labels
 from locpmap.errors import InputError
 from locpmap.graphs import Box, Graph, Grid, Steps, Volume
 from locpmap.kernels.cpu.sampling import links_of

@@ -121,14 +121,13 @@ class Measurement:
         title = f"{self.quantity}{unit}{images}, {self.n_samples} samples"
         columns = ["mean", "std", "std error", *(f"{100 * level:g}%" for level in self.levels)]
         numbers = np.stack([self.mean, self.std, self.standard_error, *self.quantiles], axis=-1)
-        rows = [self._row(place, numbers[place]) for place in islice(np.ndindex(self.mean.shape), MAX_ROWS)]
+        rows = [
+            [*map(str, image), self.names[entry], *map(_short, numbers[*image, entry])]
+            for *image, entry in islice(np.ndindex(self.mean.shape), MAX_ROWS)
+        ]
         more = [f".. and {self.mean.size - MAX_ROWS} more rows"] if self.mean.size > MAX_ROWS else []
         head = ["image", "label" if self.quantity in NAMES + OF_VOLUMES else "entry"][-self.mean.ndim :]
         return "\n".join([title, *_aligned([[*head, *columns], *rows]), *more])
-
-    def _row(self, place: tuple[int, ...], numbers: Array) -> list[str]:
-        *image, entry = place
-        return [*map(str, image), self.names[entry], *map(_short, numbers)]
 
 
 def checked_levels(quantiles: object) -> tuple[float, ...]:
