@@ -6,15 +6,17 @@ import platform
 from importlib import import_module, metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+
+from locpmap.cli.options import JsonOption
 
 PACKAGES = ("numpy", "scipy", "numba", "llvmlite", "typer", "rich", "torch", "triton")
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print versions, backends, devices and the choice of "auto"."""
     report = _report()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import MAX_LABELS, Example, count_labels, labelled, match
+from locpmap.cli.options import DeviceOption, JsonOption, SeedOption
 from locpmap.errors import InputError, LocpmapError, unknown
 
 if TYPE_CHECKING:
@@ -83,12 +84,12 @@ def fit(
     max_iterations: Annotated[
         int, typer.Option(help="Maximum number of iterations; for mini-batches, of checks every 15 steps.")
     ] = 200,
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
+    seed: SeedOption = 0,
     checkpoint: Annotated[
         Path | None, typer.Option(metavar="FILE", help="State file, from which an interrupted fit resumes.")
     ] = None,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    device: DeviceOption = "auto",
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a CRF to folders of labelled inputs and write a model file.
 

@@ -14,6 +14,7 @@ import typer
 from locpmap.arrays import Array
 from locpmap.cli.fit import check_replaceable
 from locpmap.cli.folders import ENDINGS, files_by_stem, read_labels
+from locpmap.cli.options import JsonOption, SeedOption
 from locpmap.cli.refine_inputs import VOLUMES, LayoutOption, Pair, ScoresOption, pairs_of, path_of
 from locpmap.errors import InputError
 
@@ -57,8 +58,8 @@ def fit_refiner(
     layout: LayoutOption = "auto",
     scores: ScoresOption = "auto",
     stride: Annotated[float | None, typer.Option(help="Pixels per score.  Default: image size / score size.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
 ) -> None:
     """Fit a refiner to your network's logits and true labels.
 

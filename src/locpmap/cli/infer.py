@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from locpmap.cli.options import parse_options
+from locpmap.cli.options import DecoderOptions, DeviceOption, JsonOption, MethodOption, SeedOption, parse_options
 from locpmap.errors import InputError, InputTypeError, unknown
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def _number(text: str) -> float:
 
 def infer(
     model: Annotated[Path, typer.Argument(metavar="MODEL.uai", help="Pairwise model in UAI format.")],
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="Decoder; see below.")] = "locpmap",
+    method: MethodOption = "locpmap",
     evidence: Annotated[Path | None, typer.Option(metavar="FILE", help="Observed labels in UAI format.")] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
+    seed: SeedOption = 0,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -53,16 +53,14 @@ def infer(
     write: Annotated[
         str | None, typer.Option(metavar="mar|mpe", help="Content of --output: probabilities (mar) or labels (mpe).")
     ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
-    ] = None,
+    option: DecoderOptions = None,
     max_seconds: Annotated[
         float | None, typer.Option(parser=_number, metavar="SECONDS", help="Time limit.  Default: none.")
     ] = None,
     backend: Annotated[str, typer.Option(metavar="auto|reference|numba|triton", help="Backend.")] = "auto",
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
+    device: DeviceOption = "auto",
     threads: Annotated[int | None, typer.Option(help="Number of threads.  Default: all cores.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Decode a model in UAI format and print the score of its labels."""
     from locpmap.cli.progress import ProgressBar

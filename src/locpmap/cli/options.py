@@ -1,11 +1,29 @@
-"""Decoder options on the command line."""
+"""Options that several commands have: how to parse decoder options, and the workers of ``--scheduler``."""
+
+from __future__ import annotations
 
 import ast
-import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from locpmap.errors import InputError, one_of
+
+if TYPE_CHECKING:
+    from locpmap.scale.workers import Workers
+
+MethodOption = Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="Decoder; see below.")]
+DecoderOptions = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of the random generator.")]
+DeviceOption = Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")]
+SchedulerOption = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 WORDS = {"true": True, "yes": True, "false": False, "no": False}
 
@@ -33,10 +51,21 @@ def _parse(text: str, defaults: Mapping[str, Any], own: Mapping[str, str]) -> tu
     if key not in defaults and key in own:
         raise InputError(f"{key} is not an option of the decoder: use {own[key]} in place of --option")
     value: Any = word
-    with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+    with suppress(ValueError, SyntaxError, MemoryError, RecursionError):
         value = ast.literal_eval(word)
     if isinstance(defaults.get(key), bool):
         return key, WORDS.get(word.lower(), value)
     if isinstance(defaults.get(key), int) and isinstance(value, float) and value.is_integer():
         return key, int(value)
     return key, value
+
+
+@contextmanager
+def open_workers(scheduler: str | None, n_threads: int | None = None) -> Iterator[Workers]:
+    """Open the workers of a scheduler and print the address of its dashboard; or open a pool of threads."""
+    from locpmap.scale.workers import workers
+
+    with workers(scheduler, n_threads) as pool:
+        if pool.dashboard is not None:
+            typer.echo(f"dashboard: {pool.dashboard}", err=True)
+        yield pool

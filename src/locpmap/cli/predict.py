@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import Example, check_folder, match
-from locpmap.cli.options import parse_choices, parse_options
+from locpmap.cli.options import (
+    DecoderOptions,
+    JsonOption,
+    MethodOption,
+    SchedulerOption,
+    SeedOption,
+    open_workers,
+    parse_choices,
+    parse_options,
+)
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:
@@ -66,18 +75,14 @@ def predict(
     ],
     unary: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of unary features, as for fit.")] = None,
     images: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of images, as for fit.")] = None,
-    method: Annotated[str, typer.Option("--method", "-m", metavar="NAME", help="Decoder; see below.")] = "locpmap",
-    option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Option of the decoder.  May be repeated.")
-    ] = None,
+    method: MethodOption = "locpmap",
+    option: DecoderOptions = None,
     keep: Annotated[
         str, typer.Option(metavar="NAMES", help=f"Files to write, separated by commas: {', '.join(FILES)}.")
     ] = ",".join(DEFAULT),
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    seed: SeedOption = 0,
+    scheduler: SchedulerOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Label the inputs in folders with a fitted CRF.
 
@@ -86,7 +91,6 @@ def predict(
     (H, W, labels), if the decoder returns probabilities.
     """
     from locpmap.cli.progress import ProgressBar
-    from locpmap.cli.scheduling import open_workers
     from locpmap.crf import CRF
     from locpmap.inference.api import configure
     from locpmap.scale.workers import each, value_of

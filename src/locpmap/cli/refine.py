@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from locpmap.cli.folders import check_folder
-from locpmap.cli.options import parse_choices
+from locpmap.cli.options import DeviceOption, JsonOption, SchedulerOption, SeedOption, open_workers, parse_choices
 from locpmap.cli.refine_deciding import Deciding, checksums_of
 from locpmap.cli.refine_inputs import (
     Content,
@@ -143,20 +143,18 @@ def refine(
         str,
         typer.Option(help="Advanced: blocks of LocPMAP: sites, rows, columns, rows+columns, or parts such as rows:16."),
     ] = "sites",
-    seed: Annotated[int, typer.Option(help="Seed of the random generator.")] = 0,
-    device: Annotated[str, typer.Option(metavar="auto|cpu|cuda", help="Device.")] = "auto",
+    seed: SeedOption = 0,
+    device: DeviceOption = "auto",
     jobs: Annotated[int, typer.Option(min=1, help="Inputs refined in parallel; memory grows with it.")] = 2,
     tiff: Annotated[bool, typer.Option("--tiff", help="Write the kept maps also as TIFF files.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Refine finished inputs again.")] = False,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers share this file system.")
-    ] = None,
+    scheduler: SchedulerOption = None,
     tile: Annotated[int, typer.Option(min=1, help="For .zarr: side of a tile, in pixels.")] = 1024,
     max_sweeps: Annotated[
         int,
         typer.Option(min=1, help="For .zarr: maximum sweeps per sample; each widens the halo of a tile by 2 pixels."),
     ] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Refine a network's segmentation of an image or a folder.
 
@@ -273,7 +271,6 @@ class Run:
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None
     ) -> tuple[list[Summary], dict[str, str]]:
         """Refine all inputs; return their summaries, sorted by name, and the error sentences of failed inputs."""
-        from locpmap.cli.scheduling import open_workers
         from locpmap.scale.workers import each, value_of
 
         done: dict[str, Summary] = {}

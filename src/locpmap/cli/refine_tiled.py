@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from locpmap.cli.options import open_workers
 from locpmap.cli.refine_inputs import VOLUMES
-from locpmap.cli.scheduling import open_workers
 from locpmap.errors import InputError
 
 if TYPE_CHECKING:

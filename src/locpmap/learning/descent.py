@@ -6,7 +6,6 @@ the range of the samples too often or too rarely. Its jackknife over images give
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 
@@ -38,7 +37,9 @@ def losses(scores: Array, beyond: Array, reference: Array, steps: Array) -> Arra
         reference: `means_without_each` of the reference's scores, (n + 1, T).
         steps: Changes of logarithms of weights, whose squares are penalised.
     """
-    ratios = _log_ratios(means_without_each(scores), reference)
+    means = means_without_each(scores)
+    known = ~np.isnan(means) & (reference > 0)  # others have ratio 1
+    ratios = np.log(np.divide(means, reference, out=np.ones_like(means), where=known).clip(LEAST_RATIO))
     excess = np.nan_to_num(means_without_each(beyond) - 2 / (N_SAMPLES + 1))
     penalty = SHRINKAGE / len(scores) * (steps**2).sum()
     return ratios.mean(axis=1) + CALIBRATION * (excess**2).mean(axis=1) + penalty
@@ -54,13 +55,6 @@ def means_without_each(scores: Array) -> Array:
     totals, numbers = total - np.where(counted, scores, 0), number - counted
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.concatenate([(total / number)[None], totals / numbers])
-
-
-def _log_ratios(values: Array, reference: Any) -> Array:
-    """Return ``log(values / reference)``, 0 where either is NaN or the reference is not positive."""
-    known = ~np.isnan(values) & (reference > 0)
-    ratios = np.divide(values, reference, out=np.ones_like(values), where=known)
-    return np.log(np.maximum(ratios, LEAST_RATIO))
 
 
 def is_better(new: Array, old: Array, n_standard_errors: float = 1.0) -> bool:

@@ -340,7 +340,7 @@ def _run(store: Store, job_of: Callable[[Tile], Any], crew: Workers, progress: P
     began = time.perf_counter()
     total, missing = math.prod(store.tiling.shape), store.missing()
     if missing:
-        store.begin()
+        store.update(finished=False)  # also if an earlier run had finished
     kept = done = total - len(missing)
     pixels = 0
     with closing(each(crew, missing, job_of)) as ended:

@@ -147,17 +147,14 @@ class Store:
                 return 0
         return sum(sizes)
 
-    def begin(self) -> None:
-        """Mark the run as unfinished in the attributes, also if an earlier run had finished."""
-        self._update_attributes(finished=False)
-
     def finish(self) -> int:
         """Mark the run as finished in the attributes, and return the number of tiles that did not converge."""
         n_changing = int((self._tiles() % 2).sum())
-        self._update_attributes(finished=True, not_converged=n_changing)
+        self.update(finished=True, not_converged=n_changing)
         return n_changing
 
-    def _update_attributes(self, **values: Any) -> None:
+    def update(self, **values: Any) -> None:
+        """Change values of the attributes."""
         with self._writing():
             group = self._group("r+")
             present = group.attrs["locpmap"]
