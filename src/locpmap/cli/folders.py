@@ -34,7 +34,6 @@ class Example:
 
     @property
     def paths(self) -> list[Path]:
-        """The files that are used."""
         return [path for path in (self.unary, self.image, self.labels) if path is not None]
 
     def read_unary(self) -> Array | None:
@@ -61,7 +60,6 @@ class Example:
         return array
 
     def read_labels(self) -> Array:
-        """Read an integer label map (H, W)."""
         assert self.labels is not None
         return read_labels(self.labels)
 

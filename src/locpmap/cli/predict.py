@@ -64,7 +64,6 @@ def label(
 
 
 def _targets(folder: Path, example: Example, keep: Collection[str]) -> dict[str, Path]:
-    """Return the files of an input that are kept."""
     return {name: folder / f"{example.stem}.{ending}" for name, ending in FILES.items() if name in keep}
 
 

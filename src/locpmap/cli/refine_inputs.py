@@ -62,7 +62,6 @@ class Settings:
         return {"layout": "dhwk", "scores": self.scores, "stride": self.stride, "spacing": spacing}
 
     def decoder(self, **options: Any) -> LocPMAP:
-        """Return the decoder for labels and areas."""
         from locpmap.inference import LocPMAP
 
         return LocPMAP(self.n_samples, blocks=self.blocks, start="perturbed", **options)
@@ -109,17 +108,14 @@ class Pair:
 
     @property
     def paths(self) -> tuple[Path, Path]:
-        """Both files."""
         return self.image, self.scores
 
     def checksums(self) -> list[str]:
-        """Return the checksums of both files."""
         from locpmap.formats.readable import checksum
 
         return [checksum(path) for path in self.paths]
 
     def read(self) -> Content:
-        """Read both files."""
         if self.is_volume:
             return self._read_volume()
         from locpmap.formats.arrays import read_array

@@ -70,7 +70,6 @@ class Outputs:
         return self.path("json")
 
     def targets(self, georeferenced: bool) -> list[Path]:
-        """Return the paths of all files to write."""
         samples = [*map(_sample, range(self.n_maps))]
         endings = [
             *map(self.ending, self.keep),

@@ -54,7 +54,6 @@ class Tokens:
 
     @property
     def size(self) -> int:
-        """Number of tokens in the file."""
         return len(self._tokens)
 
     @property
@@ -112,7 +111,6 @@ class Tokens:
         return values
 
     def end(self) -> None:
-        """Raise if a token is left."""
         if self._next < len(self._tokens):
             self._next += 1
             raise self.error(f"{self._tokens[self._next - 1][:30]!r} follows after the end, expected nothing more")

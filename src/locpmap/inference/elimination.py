@@ -56,7 +56,6 @@ class Plan:
 
     @cached_property
     def position(self) -> dict[int, int]:
-        """Position of each site in the order."""
         return {site: t for t, site in enumerate(self.order)}
 
     @cached_property
@@ -67,12 +66,10 @@ class Plan:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Number of entries of each table."""
         return [int(np.prod(shape, dtype=np.float64)) for shape in self.shapes]
 
     @cached_property
     def message_sizes(self) -> list[int]:
-        """Number of entries of each message."""
         return [size // shape[0] for size, shape in zip(self.sizes, self.shapes, strict=True)]
 
     @cached_property

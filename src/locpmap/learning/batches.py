@@ -24,7 +24,6 @@ class Batch:
 
     @property
     def n_images(self) -> int:
-        """Number of inputs N."""
         return len(self.labels)
 
     def part(self, images: slice | Array) -> Self:

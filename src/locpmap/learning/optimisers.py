@@ -109,7 +109,6 @@ class Descent:
 
     @property
     def finished(self) -> bool:
-        """Whether the descent at the last rate has ended."""
         return self.rate >= len(RATES)
 
     def state(self) -> dict[str, Array]:

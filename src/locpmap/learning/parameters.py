@@ -134,7 +134,6 @@ class Parameters:
 
     @cached_property
     def names(self) -> list[str]:
-        """Names of the entries of w."""
         labels = range(self.n_labels)
         names = ["scale"]
         if self.unary == "tables":

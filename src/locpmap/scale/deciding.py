@@ -102,7 +102,6 @@ def decide_tiled(
 
 
 def _arrays_of(folder: Path) -> tuple[Any, Any]:
-    """Return the labels and probabilities of a finished run."""
     try:
         group = open_zarr(folder)
         finished, names = group.attrs["locpmap"]["finished"], set(group.array_keys())

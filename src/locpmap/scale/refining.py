@@ -187,7 +187,6 @@ class RefinedRaster:
 
     @property
     def has_fields(self) -> bool:
-        """Whether the refiner has error fields."""
         return any(self.errors.sizes)
 
     def sampler(self, decoder: LocPMAP) -> LocPMAP:
@@ -212,7 +211,6 @@ class RefinedRaster:
 
     @property
     def coupled(self) -> bool:
-        """Whether neighbours are coupled."""
         return bool((self._learned[1] != 0).any())
 
     @property

@@ -46,13 +46,11 @@ class NumpyFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the header."""
         shape, transposed, dtype, offset = describe(path)
         return cls(path.resolve(), shape, dtype, offset, transposed)
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return len(self.shape)
 
     def __getitem__(self, index: Index) -> Array:
@@ -76,7 +74,6 @@ class TiffFile:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the header."""
         with open_tiff(path) as file:
             kind = np.result_type(*map(np.dtype, file.dtypes))
             if kind.kind not in "fiu":
@@ -86,7 +83,6 @@ class TiffFile:
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
         return 3
 
     def __getitem__(self, index: Index) -> Array:
@@ -270,7 +266,6 @@ class Piece:
         self.source, self.index = source, index
 
     def read(self) -> Array:
-        """Read the part as an array."""
         return np.asarray(self.source[self.index])
 
 

@@ -35,12 +35,10 @@ class Box(NamedTuple):
 
     @property
     def slices(self) -> tuple[slice, slice]:
-        """Slices of the rows and columns."""
         return slice(self.top, self.bottom), slice(self.left, self.right)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns."""
         return self.bottom - self.top, self.right - self.left
 
     def within(self, other: Box) -> Box:
@@ -175,11 +173,9 @@ class Tiling:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns of tiles."""
         return -(-self.height // self.tile_height), -(-self.width // self.tile_width)
 
     def tile(self, row: int, column: int) -> Tile:
-        """Return the tile in the given row and column."""
         top, left = row * self.tile_height, column * self.tile_width
         bottom, right = min(top + self.tile_height, self.height), min(left + self.tile_width, self.width)
         core = Box(top, bottom, left, right)

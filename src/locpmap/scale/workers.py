@@ -34,7 +34,6 @@ class Threads:
         self._pool = ThreadPoolExecutor(n_threads)
 
     def submit(self, job: Any) -> Any:
-        """Submit a job and return its future."""
         return self._pool.submit(job.compute, scheduler="synchronous") if is_dask(job) else self._pool.submit(job)
 
     def drop(self, futures: Iterable[Any]) -> None:
@@ -56,7 +55,6 @@ class Cluster:
 
     @property
     def alive(self) -> bool:
-        """Whether the scheduler has a worker."""
         return self._threads() > 0
 
     def _threads(self) -> int:
