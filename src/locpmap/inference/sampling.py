@@ -71,10 +71,29 @@ class TallySampler(Sampler):
         return Step(state.n_samples, self.n_samples)
 
     def draw(self, problem: Problem, state: Tally, most: int, *, counted: bool, keep: bool) -> Any:
-        return state.advance(problem, most, counted=counted, keep=keep)
+        n_images, n_sites, _ = problem.potentials.unary.shape
+        most = 1 if counted and state.view_of is not None else most
+        count, per_chunk = problem.kernels.round_size(problem.view, state.totals, most)
+        samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
+        for lo in range(0, n_images, per_chunk):
+            span = Span(lo, min(lo + per_chunk, n_images), state.n_samples, count)
+            # Noise is keyed by image and sample, so splitting does not change the samples.
+            for part, drawn in in_parts(lambda part: (part, state.draw(part)), span, halved):
+                state.take(problem, part, drawn, counted, samples)
+        state.n_samples += count
+        return None if samples is None else namespace(samples).moveaxis(samples, 2, 0)
 
     def finish(self, problem: Problem, state: Tally) -> Outcome:
-        return state.outcome(problem, noise=self._noise(problem.potentials))
+        """Return the probabilities, and the labels of largest probability (the smallest label of a tie)."""
+        probability, labels = problem.kernels.read_totals(problem.view, state.totals, state.n_samples)
+        return Outcome(
+            labels=labels,
+            probability=probability,
+            climbs=Climbs(state.sweeps, state.max_sweeps),
+            n_samples=state.n_samples,
+            samples=namespace(probability).concatenate(state.samples) if state.samples else None,
+            noise=self._noise(problem.potentials),
+        )
 
     def _noise(self, potentials: Potentials) -> str | None:
         """Return the noise scheme, which depends on the model but not on the backend."""
@@ -98,21 +117,7 @@ class Tally:
         """Return an empty tally for at most ``max_samples`` samples."""
         return cls(draw, max_sweeps, problem.kernels.start_totals(problem.view, kind, max_samples))
 
-    def advance(self, problem: Problem, most: int, *, counted: bool = True, keep: bool = False) -> Any:
-        """Draw up to ``most`` samples per image; add them to totals if ``counted``, return (R, N, S) if ``keep``."""
-        n_images, n_sites, _ = problem.potentials.unary.shape
-        most = 1 if counted and self.view_of is not None else most
-        count, per_chunk = problem.kernels.round_size(problem.view, self.totals, most)
-        samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
-        for lo in range(0, n_images, per_chunk):
-            span = Span(lo, min(lo + per_chunk, n_images), self.n_samples, count)
-            # Noise is keyed by image and sample, so splitting does not change the samples.
-            for part, drawn in in_parts(lambda part: (part, self.draw(part)), span, halved):
-                self._take(problem, part, drawn, counted, samples)
-        self.n_samples += count
-        return None if samples is None else namespace(samples).moveaxis(samples, 2, 0)
-
-    def _take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
+    def take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
         """Count and store drawn samples.  A backend adds all sites of a part or none, so none counts twice."""
         self.sweeps += drawn.sweeps
         if counted:
@@ -123,18 +128,6 @@ class Tally:
         if samples is not None:
             at = part.first - self.n_samples
             samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
-
-    def outcome(self, problem: Problem, noise: str | None) -> Outcome:
-        """Return the probabilities, and the labels of largest probability (the smallest label of a tie)."""
-        probability, labels = problem.kernels.read_totals(problem.view, self.totals, self.n_samples)
-        return Outcome(
-            labels=labels,
-            probability=probability,
-            climbs=Climbs(self.sweeps, self.max_sweeps),
-            n_samples=self.n_samples,
-            samples=namespace(probability).concatenate(self.samples) if self.samples else None,
-            noise=noise,
-        )
 
 
 def halved(span: Span) -> list[Span]:
