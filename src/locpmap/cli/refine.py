@@ -16,16 +16,7 @@ import typer
 from locpmap.cli.folders import check_folder
 from locpmap.cli.options import DeviceOption, JsonOption, SchedulerOption, SeedOption, open_workers, parse_choices
 from locpmap.cli.refine_deciding import Deciding, checksums_of
-from locpmap.cli.refine_inputs import (
-    Content,
-    LayoutOption,
-    Pair,
-    ScoresOption,
-    Settings,
-    check_names,
-    pairs_of,
-    path_of,
-)
+from locpmap.cli.refine_inputs import Content, LayoutOption, ScoresOption, Settings, check_names, pairs_of, path_of
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
 from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, Tiled, is_tiled, refine_tiled
@@ -33,7 +24,6 @@ from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.refining import Refiner
-    from locpmap.result import Result
 
 BAD_INPUT = 2
 OF_THE_MODEL = "as saved with the model"
@@ -262,10 +252,8 @@ class Run:
         waiting = (one for one in outputs if self.force or not one.finished(self.recorded, checksums_of(one.pair)))
         if self.deciding is None or next(waiting, None) is None:
             return self
-        return replace(self, deciding=self.deciding.with_statistics(self._result))
-
-    def _result(self, pair: Pair) -> Result:
-        return self._decode(pair.read(), 0, None).result
+        deciding = self.deciding.with_statistics(lambda pair: self._decode(pair.read(), 0, None).result)
+        return replace(self, deciding=deciding)
 
     def all(
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None

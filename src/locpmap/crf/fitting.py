@@ -148,7 +148,7 @@ def fit(
             begin = (start, control, sampler, independent)
             result = fit_stochastic(task.objective, objective, data, held_out, *begin)
     if store is not None and processes.first:
-        store.remove()
+        store.path.unlink(missing_ok=True)
     return result
 
 
@@ -225,7 +225,3 @@ class FileStore:
 
     def save(self, state: State) -> None:
         write_model(self.path, state, {"kind": "checkpoint", "fit": self.fit})
-
-    def remove(self) -> None:
-        """Remove the file after the fit has ended."""
-        self.path.unlink(missing_ok=True)

@@ -211,7 +211,10 @@ class Features:
         dtype = np.result_type(unary, per_edge)
         names = _parse_names(pairwise_names, per_edge.shape[-1], "pairwise_names")
         if CONSTANT in names:
-            _check_constant(per_edge[..., names.index(CONSTANT)])
+            ones = per_edge[..., names.index(CONSTANT)]
+            for value in (ones.min(initial=1.0), ones.max(initial=1.0)):
+                if value != 1:
+                    raise InputError(f"the pairwise feature {CONSTANT!r} contains {value}, expected 1 on every edge")
         return cls(
             frozen(unary.astype(dtype, copy=False)),
             frozen(per_edge.astype(dtype, copy=False)),
@@ -379,9 +382,3 @@ def check_finite(array: Array, name: str) -> None:
     for value in (array.min(initial=0.0), array.max(initial=0.0)):
         if not np.isfinite(value):
             raise InputError(f"{name} contains {value}, expected finite numbers")
-
-
-def _check_constant(values: Array) -> None:
-    for value in (values.min(initial=1.0), values.max(initial=1.0)):
-        if value != 1:
-            raise InputError(f"the pairwise feature {CONSTANT!r} contains {value}, expected 1 on every edge")

@@ -113,7 +113,9 @@ def refine_xarray(
     sampler = replace(decoder or (TILES if lazy else REFINING), keep_samples=True)
     if lazy:
         tiled: Any = refine_tiled(pixels, values, model, mask=mask, decoder=sampler, **options)
-        maps, areas = (tiled.labels, tiled.probability, tiled.entropy), _lazy_statistics(tiled.areas, inside)
+        maps = (tiled.labels, tiled.probability, tiled.entropy)
+        chunks, counts = ((len(AREAS),), (tiled.areas.shape[1],)), tiled.areas.rechunk(tiled.areas.shape)
+        areas = counts.map_blocks(_statistics, inside, dtype=np.float64, chunks=chunks)
     else:
         result = refine(pixels, values, model, layout="hwk", mask=mask, decoder=sampler, **options)
         maps = (result.labels, result.probability, result.entropy)
@@ -144,9 +146,3 @@ def _with_missing(image: Any, logits: Any, mask: Any) -> tuple[Any, Any, Any]:
 def _statistics(areas: Any, level: float) -> Any:
     """Return the mean, and the ends of the interval, of areas (M, L)."""
     return np.stack([areas.mean(axis=0), *np.quantile(areas, [(1 - level) / 2, (1 + level) / 2], axis=0)])
-
-
-def _lazy_statistics(areas: Any, level: float) -> Any:
-    return areas.rechunk(areas.shape).map_blocks(
-        _statistics, level, dtype=np.float64, chunks=((len(AREAS),), (areas.shape[1],))
-    )

@@ -265,13 +265,12 @@ class Piece:
     def __init__(self, source: Any, index: Index) -> None:
         self.source, self.index = source, index
 
-    def read(self) -> Array:
-        return np.asarray(self.source[self.index])
-
 
 def read_piece(piece: Any) -> Any:
     """Return a piece of a raster as an array, or None for None."""
-    return piece.read() if isinstance(piece, Piece) else None if piece is None else np.asarray(piece)
+    if isinstance(piece, Piece):
+        return np.asarray(piece.source[piece.index])
+    return None if piece is None else np.asarray(piece)
 
 
 def piece_of(source: Any, index: Index) -> Any:
