@@ -17,7 +17,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.learning.batches import Batch, draw
 from locpmap.learning.dataset import Dataset
-from locpmap.learning.fit import SEEDS, Control, Sampler, result_of
+from locpmap.learning.fit import SEEDS, Control, Sampler, fitted_result
 from locpmap.learning.objectives import Objective
 from locpmap.learning.optimisers import projected
 from locpmap.learning.result import FitResult, FitStatus
@@ -88,7 +88,7 @@ def fit_contrastive(objective: Objective, data: Dataset, sampler: Sampler, start
     error = later.std(axis=0) / np.sqrt(len(later))
     excess = np.sign(later.mean(axis=0)) * np.maximum(np.abs(later.mean(axis=0)) - N_STANDARD_ERRORS * error, 0)
     norm = projected(point, excess, lowest)
-    return result_of(
+    return fitted_result(
         "contrastive",
         objective,
         data,

@@ -45,7 +45,7 @@ class Control:
         return self.batch_size or max(1, SITES_PER_STEP // batch.labels.shape[1])
 
 
-def result_of(name: str, objective: Objective, data: Dataset, w: Array, began: float, **details: Any) -> FitResult:
+def fitted_result(name: str, objective: Objective, data: Dataset, w: Array, began: float, **details: Any) -> FitResult:
     """Return the result of a fit that began at a time of `time.perf_counter`, with the ``details`` of its optimiser."""
     counts: dict[str, Any] = {"n_sites": data.n_sites, "n_images": data.n_images}
     seconds, names = time.perf_counter() - began, objective.parameters.names
@@ -85,7 +85,7 @@ def fit_lbfgs(
     w, value, norm, status = minimise(value_and_gradient, start, data.scales, lowest, *how)
     w = objective.parameters.fold(*objective.parameters.expand(w))
     found = {"status": status, "value": value, "curve": np.array(curve), "gradient_norm": norm}
-    result = result_of(name, objective, data, w, began, **found, n_iterations=len(curve) - 1)
+    result = fitted_result(name, objective, data, w, began, **found, n_iterations=len(curve) - 1)
     return replace(result, standard_errors=standard_errors(objective, data, w)) if with_errors else result
 
 
@@ -164,7 +164,7 @@ def fit_stochastic(
     else:
         status = FitStatus.HELD_OUT if descent.finished else FitStatus.MAX_ITERATIONS
     last = np.mean(descent.curve[-STEPS_PER_CHECK:]) if descent.curve else descent.held_out[0]
-    return result_of(
+    return fitted_result(
         name,
         objective,
         data,
