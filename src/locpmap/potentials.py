@@ -107,7 +107,7 @@ class Potentials:
         corner_and_width = check_window(window, ("row", "column", "full_width"))
         height, width = scores.shape[-3:-1]
         structure = Grid(height, width, connectivity, *corner_and_width)
-        return cls._build(structure, scores, pairwise, mask, scores.ndim == 4, Restore.like(unary))
+        return cls._build(structure, scores, pairwise, mask, Restore.like(unary))
 
     @classmethod
     def volume(
@@ -161,7 +161,7 @@ class Potentials:
         if spacing is not None:
             sides = read_spacing(spacing)
             structure, factors = replace(structure, spacing=sides), step_factors(sides, structure)
-        return cls._build(structure, scores, pairwise, mask, scores.ndim == 5, Restore.like(unary), factors)
+        return cls._build(structure, scores, pairwise, mask, Restore.like(unary), factors)
 
     @classmethod
     def graph(cls, unary: Any, edges: Any, pairwise: Any, *, mask: Any = None) -> Self:
@@ -202,7 +202,7 @@ class Potentials:
         structure = edges if isinstance(edges, Graph) else Graph(scores.shape[-2], edges)
         if structure.n_sites != scores.shape[-2]:
             raise InputError(f"unary has {scores.shape[-2]} sites, expected the graph's {structure.n_sites}")
-        return cls._build(structure, scores, pairwise, mask, scores.ndim == 3, Restore.like(unary))
+        return cls._build(structure, scores, pairwise, mask, Restore.like(unary))
 
     @classmethod
     def _build(
@@ -211,10 +211,10 @@ class Potentials:
         scores: Array,
         pairwise: Any,
         mask: Any,
-        batched: bool,
         restore: Restore,
         factors: list[float] | None = None,
     ) -> Self:
+        batched = scores.ndim == len(structure.shape) + 2
         unary = scores.reshape(-1, structure.n_sites, scores.shape[-1])
         if len(unary) >= 2**28:
             raise InputError(f"unary has {len(unary)} images, expected fewer than 2^28")

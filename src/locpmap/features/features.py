@@ -108,9 +108,7 @@ class Features:
         """
         sites = _sites(unary, ("H", "W"))
         height, width = sites.shape[-3:-1]
-        return cls._build(
-            Grid(height, width, connectivity), sites, pairwise, sites.ndim == 4, unary_names, pairwise_names
-        )
+        return cls._build(Grid(height, width, connectivity), sites, pairwise, unary_names, pairwise_names)
 
     @classmethod
     def volume(
@@ -149,7 +147,7 @@ class Features:
         sites = _sites(unary, ("depth", "H", "W"))
         depth, height, width = sites.shape[-4:-1]
         volume = Volume(depth, height, width, connectivity)
-        found = cls._build(volume, sites, pairwise, sites.ndim == 5, unary_names, pairwise_names)
+        found = cls._build(volume, sites, pairwise, unary_names, pairwise_names)
         return found if spacing is None else found.spaced(spacing)
 
     @classmethod
@@ -187,7 +185,7 @@ class Features:
         graph = edges if isinstance(edges, Graph) else Graph(sites.shape[-2], edges)
         if graph.n_sites != sites.shape[-2]:
             raise InputError(f"unary has {sites.shape[-2]} sites, expected the graph's {graph.n_sites}")
-        return cls._build(graph, sites, pairwise, sites.ndim == 3, unary_names, pairwise_names)
+        return cls._build(graph, sites, pairwise, unary_names, pairwise_names)
 
     @classmethod
     def _build(
@@ -195,10 +193,10 @@ class Features:
         structure: Box | Graph,
         sites: Array,
         pairwise: Any,
-        batched: bool,
         unary_names: Sequence[str] | None,
         pairwise_names: Sequence[str] | None,
     ) -> Self:
+        batched = sites.ndim == len(structure.shape) + 2
         n_images = len(sites) if batched else 1
         unary = sites.reshape(n_images, structure.n_sites, sites.shape[-1])
         check_finite(unary, "unary")

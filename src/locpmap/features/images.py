@@ -185,17 +185,11 @@ class ImageFeatures:
         n_images, *shape, n_channels = pixels.shape
         if self.unary == ("intensity",):
             return pixels.reshape(n_images, -1, n_channels)
-        out = np.empty((n_images, *shape, len(self.unary_names)), pixels.dtype)
-        k = 0
-        for choice in self.unary:
-            if choice == "intensity":
-                out[..., k : k + n_channels] = pixels
-                k += n_channels
-            else:
-                for along in np.ix_(*map(_from_minus_one_to_one, shape)):
-                    out[..., k] = along
-                    k += 1
-        return out.reshape(n_images, math.prod(shape), out.shape[-1])
+        places = np.broadcast_arrays(*np.ix_(*map(_from_minus_one_to_one, shape)))
+        position = np.broadcast_to(np.stack(places, -1).astype(pixels.dtype), (n_images, *shape, len(shape)))
+        parts = [pixels if choice == "intensity" else position for choice in self.unary]
+        found = np.concatenate([pixels[..., :0], *parts], axis=-1)  # also without a choice
+        return found.reshape(n_images, math.prod(shape), found.shape[-1])
 
     def _pairwise(self, pixels: Array, box: Box) -> Array:
         """Return the pairwise features (N, E, F), computed step by step; (1, 1, 1) for "constant" alone."""

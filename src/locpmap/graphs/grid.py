@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,20 +27,23 @@ Steps: TypeAlias = tuple[tuple[int, int], ...]  # (rows down, columns right) fro
 class Box(ABC):
     """Sites in a rectangle or cuboid, numbered in raster order, possibly a window of a larger one."""
 
+    _axes: ClassVar[tuple[tuple[str, str], ...]]  # fields of each axis: where the window starts, and its length
+
     @property
-    @abstractmethod
     def shape(self) -> tuple[int, ...]:
-        """Shape of the sites."""
+        """Shape of the sites: (height, width) of a grid, (depth, height, width) of a volume."""
+        return tuple(getattr(self, size) for _, size in self._axes)
 
     @property
-    @abstractmethod
     def corner(self) -> tuple[int, ...]:
-        """Coordinates of the first site in the larger grid or volume."""
+        """Coordinates of the first site in the larger grid (row, column) or volume (plane, row, column)."""
+        return tuple(getattr(self, start) for start, _ in self._axes)
 
     @property
-    @abstractmethod
     def whole_shape(self) -> tuple[int, ...]:
-        """Shape of the larger grid or volume; an unknown length is taken to end with this window."""
+        """Shape of the larger grid or volume, or of this one; an unknown length is taken to end with this window."""
+        full = (getattr(self, f"full_{size}") for _, size in self._axes)
+        return tuple(n or a + b for n, a, b in zip(full, self.corner, self.shape, strict=True))
 
     @property
     @abstractmethod
@@ -102,9 +105,9 @@ class Box(ABC):
             first = first * n + along
         return first.ravel()
 
-    def _check_place(self, what: str, axes: tuple[tuple[str, str], ...]) -> None:
-        """Validate and convert lengths, the corner and the lengths of the larger box; axes are (start, size) names."""
-        for start, size in axes:
+    def _check_place(self, what: str) -> None:
+        """Validate and convert lengths, the corner and the lengths of the larger box."""
+        for start, size in self._axes:
             full = f"full_{size}"
             for name, role, least in ((size, what, 1), (start, "window", 0), (full, what, 1)):
                 value = getattr(self, name)
@@ -115,7 +118,7 @@ class Box(ABC):
                 raise InputError(f"{full} is {whole}, expected at least {start} + {size} = {end}")
         if self.n_sites >= 2**31:
             raise InputError(f"the {what} has {self.n_sites} sites, expected fewer than 2^31: split it into windows")
-        (start, size), *_ = axes
+        (start, size), *_ = self._axes
         across = self.whole_shape[1:]
         end = getattr(self, start) + getattr(self, size)
         if end * math.prod(across) > MAX_SITE:
@@ -160,6 +163,7 @@ class Grid(Box):
         :meth:`locpmap.Potentials.grid`
     """
 
+    _axes: ClassVar = (("row", "height"), ("column", "width"))
     height: int
     width: int
     connectivity: int | Steps = 4
@@ -174,27 +178,12 @@ class Grid(Box):
             object.__setattr__(self, "connectivity", 4 if steps == _STEPS[4] else steps)
         elif not isinstance(self.connectivity, int | np.integer) or self.connectivity not in (4, 8):
             raise InputError(f"connectivity is {self.connectivity!r}, expected 4 or 8, or a tuple of steps")
-        self._check_place("grid", (("row", "height"), ("column", "width")))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the sites, (height, width)."""
-        return self.height, self.width
-
-    @property
-    def corner(self) -> tuple[int, ...]:
-        """Coordinates (row, column) of the upper left site in the larger grid."""
-        return self.row, self.column
+        self._check_place("grid")
 
     @property
     def whole_width(self) -> int:
         """Width of the larger grid, or of the grid itself."""
-        return self.full_width or self.column + self.width
-
-    @property
-    def whole_shape(self) -> tuple[int, ...]:
-        """Shape of the larger grid, or of the grid itself; an unknown height is taken to end with this window."""
-        return self.full_height or self.row + self.height, self.whole_width
+        return self.whole_shape[1]
 
     @property
     def steps(self) -> Steps:

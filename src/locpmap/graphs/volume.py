@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,6 +55,7 @@ class Volume(Box):
         :meth:`locpmap.Potentials.volume`
     """
 
+    _axes: ClassVar = (("plane", "depth"), ("row", "height"), ("column", "width"))
     depth: int
     height: int
     width: int
@@ -70,23 +71,7 @@ class Volume(Box):
     def __post_init__(self) -> None:
         if not isinstance(self.connectivity, int | np.integer) or self.connectivity not in _STEPS:
             raise InputError(f"connectivity is {self.connectivity!r}, expected 6 or 26 neighbours in a volume")
-        self._check_place("volume", (("plane", "depth"), ("row", "height"), ("column", "width")))
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the sites, (depth, height, width)."""
-        return self.depth, self.height, self.width
-
-    @property
-    def corner(self) -> tuple[int, ...]:
-        """Coordinates (plane, row, column) of the first site in the larger volume."""
-        return self.plane, self.row, self.column
-
-    @property
-    def whole_shape(self) -> tuple[int, ...]:
-        """Shape of the larger volume, or of the volume itself; an unknown length is taken to end with this window."""
-        full = (self.full_depth, self.full_height, self.full_width)
-        return tuple(n or a + b for n, a, b in zip(full, self.corner, self.shape, strict=True))
+        self._check_place("volume")
 
     @property
     def steps(self) -> tuple[tuple[int, ...], ...]:

@@ -146,20 +146,18 @@ def _check_numbers(outside: Tensor, terms: Sequence[Tensor], labels: Tensor, n_l
 def _stacked(terms: list[Tensor], shapes: list[tuple[int, ...]], n_labels: int) -> tuple[str, Tensor]:
     """Return the form of the pairwise scores and one tensor for all steps; shared tables are not expanded."""
     weights = (0, len(shapes[0]))  # numbers of axes of weights for all edges and of weights per edge
-    if all(term.dim() in weights for term in terms):
-        images = max(len(term) if term.dim() else 1 for term in terms)
-        parts = [term.expand(images, *shape[1:]).flatten(1) for term, shape in zip(terms, shapes, strict=True)]
-        return "weights", torch.cat(parts, 1)
-    eye = torch.eye(n_labels, dtype=terms[0].dtype, device=terms[0].device)
-    tables = [term[..., None, None] * eye if term.dim() in weights else term for term in terms]
-    if all(table.dim() == 2 for table in tables):
-        return "tables", torch.stack(tables)[None]
-    images = max(len(table) if table.dim() > 2 else 1 for table in tables)
-    parts = [
-        table.expand(images, *shape[1:], n_labels, n_labels).flatten(1, -3)
-        for table, shape in zip(tables, shapes, strict=True)
-    ]
-    return "edge tables", torch.cat(parts, 1)
+    form = "weights"
+    tail: tuple[int, ...] = ()  # axes of one entry
+    if not all(term.dim() in weights for term in terms):
+        form, tail = "edge tables", (n_labels, n_labels)
+        eye = torch.eye(n_labels, dtype=terms[0].dtype, device=terms[0].device)
+        terms = [term[..., None, None] * eye if term.dim() in weights else term for term in terms]
+        if all(table.dim() == 2 for table in terms):
+            return "tables", torch.stack(terms)[None]
+    images = max(len(term) if term.dim() > len(tail) else 1 for term in terms)
+    pairs = zip(terms, shapes, strict=True)
+    parts = [term.expand(images, *shape[1:], *tail).flatten(1, -1 - len(tail)) for term, shape in pairs]
+    return form, torch.cat(parts, 1)
 
 
 def check_ignore_index(ignore_index: int) -> int:
