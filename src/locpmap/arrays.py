@@ -44,7 +44,7 @@ def current_device(array: Any) -> AbstractContextManager[Any]:
 
 def wait_for_device(array: Any) -> None:
     """Wait until all work launched on the array's device has finished."""
-    if on_gpu(array):
+    if is_tensor(array) and array.device.type not in ("cpu", "meta"):
         sys.modules["torch"].accelerator.synchronize(array.device)
 
 
