@@ -58,7 +58,7 @@ def means_without_each(scores: Array) -> Array:
 
 
 def is_better(new: Array, old: Array, n_standard_errors: float = 1.0) -> bool:
-    """Return whether a loss is lower by so many jackknife standard errors; losses as those of `descend`.
+    """Return whether a loss is lower by a number of jackknife standard errors; losses as those of `descend`.
 
     >>> is_better(np.array([0.0, 0.01, -0.01]), np.array([1.0, 1.0, 1.0]))
     True
