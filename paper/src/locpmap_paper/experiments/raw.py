@@ -93,7 +93,7 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, pseudolikelihood, differences",
         says="As raw-pl, but with a label table linear in (1, |x_i - x_j|).",
         settings=DIFFERENCE,
-        decoders=(*FEW_DECODERS, "locpmap-blocks-perturbed-conditional"),
+        decoders=(*FEW_DECODERS, "locpmap-blocks-perturbed-conditional", "locpmap-tuned"),
     ),
     RawModel(
         name="raw-pl-constant",
@@ -101,7 +101,7 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, pseudolikelihood, constant",
         says="As raw-pl, but with one label table for horizontal and one for vertical edges.",
         settings=CONSTANT,
-        decoders=FEW_DECODERS,
+        decoders=(*FEW_DECODERS, "locpmap-tuned"),
     ),
     RawModel(
         name="raw-cl",
@@ -109,7 +109,7 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, composite likelihood",
         says="The paper's model (raw-pl), learned by the composite likelihood of rows and columns given the rest.",
         settings=ENDS,
-        decoders=FEW_DECODERS,
+        decoders=(*FEW_DECODERS, "locpmap-tuned"),
     ),
     RawModel(
         name="raw-consistent",
@@ -117,6 +117,6 @@ RAW_MODELS: tuple[Model, ...] = (
         title="Raw, consistent",
         says="The paper's model (raw-pl), learned given the neighbours' labels sampled by LocPMAP, not the true ones.",
         settings=ENDS,
-        decoders=MAIN_DECODERS,
+        decoders=(*MAIN_DECODERS, "locpmap-tuned"),
     ),
 )
