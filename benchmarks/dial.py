@@ -1,9 +1,10 @@
 """Errors of learned couplings against time, from pseudolikelihood to likelihood: `python -m benchmarks.dial --record`.
 
 Label maps are drawn from grid models with known weights: a scale of random unary scores, and a Potts coupling. Every
-method learns both weights. `PCD`, `RLNS`, `LocPMAP` and `PMP` match mean features like "contrastive" does, with the
-same optimiser, but draw other samples: persistent Gibbs chains, rows resampled jointly from the data (regularised
-large neighbourhood search, arXiv 2606.02294, with entropic regularisation), LocPMAP, and perturb-and-max-product.
+method learns both weights. `PCD`, `RLNS`, `climb`, `LocPMAP` and `PMP` match mean features like "contrastive" does,
+with the same optimiser, but draw other samples: persistent Gibbs chains, rows resampled jointly from the data
+(regularised large neighbourhood search, arXiv 2606.02294, with entropic regularisation), LocPMAP's sweeps from the data
+(the same search with perturbed subproblems, if they are rows), LocPMAP from random starts, and perturb-and-max-product.
 Times are CPU seconds of one process, with the fit of the start and without compilation.
 
 ``--digits`` learns from noisy images of real digits instead, and decodes others: mean IoU of both labels, and negative
@@ -13,6 +14,7 @@ log-likelihood per pixel. `benchmarks.dial_page` writes the tables and the figur
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -37,6 +39,7 @@ from locpmap.learning.objectives import Objective
 Array = npt.NDArray[Any]
 COUPLINGS = {"weak": 0.3, "medium": 0.8, "strong": 1.5}  # of Potts models, next to unary scores of variance 1
 SWEEPS = 1000  # of Gibbs sampling per label map
+ROWS = lp.LocPMAP(1, "rows", max_sweeps=10, line_noise="joint")
 
 
 def data(n_labels: int, coupling: float, size: int, n_images: int, seed: int) -> tuple[Array, Array]:
@@ -68,11 +71,13 @@ def matched(scores: Array, labels: Array, sampler_of: Callable[[Any], Sampler]) 
     return fit_contrastive(objective, read_dataset(parameters, [batch]), sampler_of(parameters), start, control).w
 
 
-def decoded(decoder: lp.LocPMAP | lp.PerturbAndMaxProduct) -> Callable[[Any], Sampler]:
-    """Return samples of a decoder, which do not depend on the true labels."""
+def decoded(decoder: lp.LocPMAP | lp.PerturbAndMaxProduct, *, from_data: bool = False) -> Callable[[Any], Sampler]:
+    """Return samples of a decoder, which starts at the true labels if ``from_data``."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
-        drawn = next(iter(lp.samples(_potentials(batch, w), decoder, seed=seed, n_threads=1)))
+        potentials = _potentials(batch, w)
+        chosen = replace(decoder, start=potentials.unflatten(batch.labels)) if from_data else decoder
+        drawn = next(iter(lp.samples(potentials, chosen, seed=seed, n_threads=1)))
         return np.asarray(drawn, np.int16).reshape(*batch.labels.shape, 1)
 
     return lambda parameters: sample
@@ -82,7 +87,7 @@ def persistent(n_steps: int) -> Callable[[Any], Sampler]:
     """Return Gibbs chains that continue from step to step."""
 
     def of(parameters: Any) -> Sampler:
-        chains = chains_of(parameters, n_steps, 1, "cpu")
+        chains = chains_of(parameters, n_steps, "sites", 1, "cpu")
         state: list[Array] = []
 
         def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
@@ -120,7 +125,7 @@ def continued(n_steps: int) -> Callable[[Any], Sampler]:
     """Return labels after ``n_steps`` sweeps of Gibbs sampling from a sample of LocPMAP."""
 
     def of(parameters: Any) -> Sampler:
-        starts, chains = decoded(lp.LocPMAP(1))(parameters), chains_of(parameters, n_steps, 1, "cpu")
+        starts, chains = decoded(lp.LocPMAP(1))(parameters), chains_of(parameters, n_steps, "sites", 1, "cpu")
 
         def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
             labels = np.ascontiguousarray(starts(batch, w, 1, seed, first_image)[:, :, 0])
@@ -159,15 +164,22 @@ def methods(n_labels: int) -> dict[str, Callable[[Array, Array], Array]]:
         "composite, tiles 2×2": lambda x, y: learned(x, y, "composite", blocks=(2, 2)),
         "composite, rows+columns": lambda x, y: learned(x, y, "composite"),
     }
-    if n_labels == 2:
-        found["composite, tiles 3×3"] = lambda x, y: learned(x, y, "composite", blocks=(3, 3))
     for k in (1, 3, 10, 30):
         found[f"contrastive, {k}"] = lambda x, y, k=k: learned(x, y, "contrastive", n_steps=k)  # type: ignore[misc]
+    for name, blocks, n_steps in (("rows+columns", "rows+columns", 2), ("strips of 4", "strips:4", 4)):
+        how = {"blocks": blocks, "n_steps": n_steps}
+        found[f"contrastive, {name}, {n_steps}"] = lambda x, y, how=how: learned(x, y, "contrastive", **how)  # type: ignore[misc]
+    if n_labels == 2:
+        found["composite, tiles 3×3"] = lambda x, y: learned(x, y, "composite", blocks=(3, 3))
+        found["exact samples"] = lambda x, y: learned(x, y, "contrastive", blocks=y.shape[1:], n_steps=1)
     return found | {
         "PCD, 5": lambda x, y: matched(x, y, persistent(5)),
         "PCD rows, 5": lambda x, y: matched(x, y, rows_resampled(5, persistent=True)),
         "RLNS, 1": lambda x, y: matched(x, y, rows_resampled(1)),
         "RLNS, 5": lambda x, y: matched(x, y, rows_resampled(5)),
+        "climb, 1": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1, max_sweeps=1), from_data=True)),
+        "climb, 10": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1, max_sweeps=10), from_data=True)),
+        "climb, rows, 10": lambda x, y: matched(x, y, decoded(ROWS, from_data=True)),
         "LocPMAP": lambda x, y: matched(x, y, decoded(lp.LocPMAP(1))),
         "LocPMAP, then 10": lambda x, y: matched(x, y, continued(10)),
         "PMP": lambda x, y: matched(x, y, decoded(lp.PerturbAndMaxProduct(1))),
@@ -230,9 +242,9 @@ def digits(n_train: int, n_test: int, seed: int) -> dict[str, Any]:
 
 
 def main(
-    n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 64,
-    size: Annotated[int, typer.Option(help="Height and width of the grids.")] = 16,
-    repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 3,
+    n_images: Annotated[int, typer.Option(help="Number of label maps.")] = 160,
+    size: Annotated[int, typer.Option(help="Height and width of the grids.")] = 10,
+    repetitions: Annotated[int, typer.Option(help="Number of data sets per model.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the first data set.")] = 0,
     record: Annotated[bool, typer.Option(help="Add the results to the record.")] = False,
     method: Annotated[list[str] | None, typer.Option(help="Only add these methods to the record.")] = None,

@@ -18,12 +18,21 @@ RECORD, PAGE = ROOT / "benchmarks/results/dial.json", ROOT / "docs/mathematics.m
 PICTURE = ROOT / "docs/figures/dial.png"
 SHOWN = (
     "pseudolikelihood",
+    "composite, tiles 2×2",
+    "composite, tiles 3×3",
+    "composite, rows+columns",
     "contrastive, 1",
     "contrastive, 10",
     "contrastive, 30",
+    "contrastive, rows+columns, 2",
+    "contrastive, strips of 4, 4",
+    "exact samples",
     "PCD, 5",
     "PCD rows, 5",
     "RLNS, 5",
+    "climb, 1",
+    "climb, 10",
+    "climb, rows, 10",
     "PMP",
     "LocPMAP",
     "LocPMAP, then 10",
@@ -83,7 +92,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
         ),
         "couplings": table(
             ("", *(name.split(" coupling")[0] for name in models)),
-            ((name, *(f"{one[name]['coupling_rmse']:.3f}" for one in models.values())) for name in SHOWN),
+            ((name, *(_error(one.get(name)) for one in models.values())) for name in SHOWN),
         ),
         "digits": table(
             ("", *(f"`{name}`" for name in DECODERS), "CPU seconds"),
@@ -97,6 +106,10 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
             ),
         ),
     }
+
+
+def _error(row: Mapping[str, float] | None) -> str:
+    return "–" if row is None else f"{row['coupling_rmse']:.3f}"
 
 
 def picture(record: dict[str, Any]) -> None:

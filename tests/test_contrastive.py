@@ -33,7 +33,7 @@ def test_the_gradient_is_the_derivative_of_the_score_difference(backend: str) ->
     batch, parameters, w = small(3, (4, 4))
     batch.labels[:, ::5] = VOID
     batch = Batch(batch.features, batch.labels, np.array([[1.0], [2.0], [0.5]]))
-    samples = chains_of(parameters, 2, 1)(batch, w, 3, 0, 0)
+    samples = chains_of(parameters, 2, "sites", 1)(batch, w, 3, 0, 0)
     assert ((samples == VOID) == (batch.labels == VOID)[:, :, None]).all()
     objective = Objective(parameters, CpuKernels(backend), l2=0.0, contrastive=True)
     value, gradient = objective(batch, w, samples)
@@ -50,11 +50,11 @@ def test_the_gradient_is_the_derivative_of_the_score_difference(backend: str) ->
     assert gradient @ direction == pytest.approx((ahead - behind) / 2e-4, rel=1e-6)
 
 
-def moments(n_steps: int, n_chains: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def moments(n_steps: int, blocks: Any = "sites", n_chains: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean gradient of many chains on a 2×2 grid, its standard error, and the gradient of the likelihood."""
     batch, parameters, w = small(1, (2, 2), seed=2)
     objective = Objective(parameters, CpuKernels("numba"), l2=0.0, contrastive=True)
-    samples = chains_of(parameters, n_steps, 1)(batch, w, n_chains, 0, 0)
+    samples = chains_of(parameters, n_steps, blocks, 1)(batch, w, n_chains, 0, 0)
     each = np.array([objective(batch, w, samples[:, :, m : m + 1])[1] for m in range(n_chains)])
     likelihood = Objective(parameters, CpuKernels("numba"), 0.0, "all")(batch, w)[1]
     return each.mean(axis=0), each.std(axis=0) / np.sqrt(n_chains), likelihood
@@ -65,6 +65,13 @@ def test_long_chains_give_the_gradient_of_the_likelihood() -> None:
     assert np.abs((mean - likelihood) / np.maximum(error, 1e-9)).max() < 4.5
     short, error, _ = moments(n_steps=1)
     assert np.abs((short - likelihood) / np.maximum(error, 1e-9)).max() > 10  # one sweep is not enough
+
+
+def test_one_sweep_over_whole_images_gives_the_gradient_of_the_likelihood() -> None:
+    mean, error, likelihood = moments(1, (2, 2))
+    assert np.abs((mean - likelihood) / np.maximum(error, 1e-9)).max() < 4.5
+    rows, error, _ = moments(1, "rows")
+    assert np.abs((rows - likelihood) / np.maximum(error, 1e-9)).max() > 10
 
 
 def test_short_chains_follow_the_transition_matrix() -> None:
@@ -90,14 +97,14 @@ def test_short_chains_follow_the_transition_matrix() -> None:
         assert np.abs((mean - expected) / np.maximum(error, 1e-9)).max() < 4.5
 
 
-@pytest.mark.parametrize("n_steps", [1, 10])
-def test_known_weights_are_found(n_steps: int) -> None:
+@pytest.mark.parametrize(("n_steps", "blocks"), [(1, None), (10, None), (2, "rows+columns"), (1, (4, 3))])
+def test_known_weights_are_found(n_steps: int, blocks: Any) -> None:
     """The error of the weights is compatible with the standard error of the pseudolikelihood."""
     images, labels = exact_images(400, 4, 3, 1.5, 0.6, np.random.default_rng(3))
     crf = lp.CRF(2, features=ImageFeatures(pairwise=("constant",)), potts=True, tied=True)
     errors = crf.fit(images, labels, l2=0.0).standard_errors
     assert errors is not None
-    result = crf.fit(images, labels, "contrastive", n_steps=n_steps, l2=0.0)
+    result = crf.fit(images, labels, "contrastive", n_steps=n_steps, blocks=blocks, l2=0.0)
     assert result.converged
     assert result.objective == "contrastive"
     assert crf.weights[0, 1] - crf.weights[0, 0] == pytest.approx(1.5, abs=4 * 2 * errors[0])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.oracles.enumeration import Enumeration
+from tests.oracles.exact_data import exact_images
 from tests.oracles.statistics import chi_square_p_value
 
 import locpmap as lp
+from locpmap.features import Features
+from locpmap.learning.batches import Batch
 
 others = pytest.importorskip("benchmarks.samplers.others")
 
@@ -86,3 +90,33 @@ def test_resampled_rows_leave_the_distribution_invariant() -> None:
         dial._resample_rows(np.broadcast_to(unary, (N_CHAINS, 2, 3, 2)), coupling, labels, row, rng)
         assert chi_square_p_value(counts_of(labels.reshape(-1, 6).T), expected) > 1e-6
     assert (labels.reshape(-1, 6) != first).any(axis=1).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "n_calls", "invariant"),
+    [
+        ("persistent", {"n_steps": 2}, 3, True),
+        ("climb", {"max_sweeps": 1}, 1, True),
+        ("climb", {"max_sweeps": 1, "blocks": "rows", "line_noise": "joint"}, 1, True),
+        ("climb", {"max_sweeps": 10}, 1, False),  # later sweeps meet the noise of earlier ones again
+    ],
+    ids=str,
+)
+def test_chains_of_the_dial_leave_the_distribution_invariant(
+    name: str, options: dict[str, Any], n_calls: int, invariant: bool
+) -> None:
+    dial = pytest.importorskip("benchmarks.dial")
+    images, labels = exact_images(N_CHAINS, 3, 3, 1.2, 0.7, np.random.default_rng(4))
+    features = Features.grid(np.stack([np.zeros_like(images), images], axis=-1))
+    batch = Batch(features, labels.reshape(N_CHAINS, -1).astype(np.int16), np.ones((1, 1)))
+    make = (
+        dial.persistent(**options) if name == "persistent" else dial.decoded(lp.LocPMAP(1, **options), from_data=True)
+    )
+    sample, w = make(dial.model(2)._parameters(features)), np.array([1.2, 0.7])
+    for number in range(n_calls):
+        drawn = sample(batch, w, 1, number, 0)[:, :, 0]
+    pot = lp.Potentials.grid(w[0] * features.unary.reshape(*images.shape, 2), 0.7)
+    change = pot.score(pot.unflatten(drawn)) - pot.score(labels)
+    z = change.mean() / (change.std() / np.sqrt(N_CHAINS))
+    assert (drawn != batch.labels).any(axis=1).mean() > 0.5
+    assert abs(z) < 4.5 if invariant else abs(z) > 10

@@ -70,8 +70,8 @@ def fit(
     blocks: Annotated[
         str | None,
         typer.Option(
-            help="Blocks of composite and consistent: rows, columns, rows+columns, or tiles such as 2x3.  Default:"
-            " rows+columns for composite, single pixels for consistent."
+            help="Blocks of composite, consistent and contrastive: rows, columns, rows+columns, or tiles such as 2x3."
+            "  Default: rows+columns for composite, single pixels for the others."
         ),
     ] = None,
     n_steps: Annotated[

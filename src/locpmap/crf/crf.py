@@ -153,7 +153,8 @@ class CRF:
                 of the data and of labels after ``n_steps`` Gibbs sweeps from the data.
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
                 a tile (h, w), in volumes (d, h, w), or a list of lists of sites, which a graph needs. For "consistent":
-                the blocks that LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints.
+                the blocks that LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints. For
+                "contrastive": the blocks that Gibbs sampling draws jointly, "sites" by default (:class:`Gibbs`).
             n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
             site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.
@@ -180,7 +181,9 @@ class CRF:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
-            "contrastive" also starts there, and holds no data out. More sweeps are closer to the likelihood.
+            "contrastive" also starts there, and holds no data out. More sweeps and larger blocks are closer to the
+            likelihood. With a block that holds the whole image, one sweep draws an exact sample, and the fit maximises
+            the likelihood.
         """
         check_objective(objective, blocks, n_steps)
         if not isinstance(options, FitOptions):

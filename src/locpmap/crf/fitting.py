@@ -29,6 +29,7 @@ from locpmap.learning.parameters import Parameters
 
 MEMORY_FACTOR = 3  # estimate of the memory needed on the device, as a multiple of the data's size
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "contrastive", "likelihood")
+WITH_BLOCKS = ("composite", "consistent", "contrastive")
 HELD_OUT_FRACTION = 0.2
 N_STEPS = 10
 CHAIN = 1 << 48  # difference between the seeds of two chains
@@ -77,8 +78,8 @@ class Task:
 def check_objective(objective: str, blocks: Any, n_steps: Any) -> None:
     """Raise if the objective is unknown, or an option belongs to another one."""
     one_of("objective", objective, OBJECTIVES)
-    if blocks is not None and objective not in ("composite", "consistent"):
-        raise InputError(f"blocks is given with objective={objective!r}, expected it with 'composite' or 'consistent'")
+    if blocks is not None and objective not in WITH_BLOCKS:
+        raise InputError(f"blocks is given with objective={objective!r}, expected it with {' or '.join(WITH_BLOCKS)}")
     if n_steps is not None:
         if objective != "contrastive":
             raise InputError(f"n_steps is given with objective={objective!r}, expected it with 'contrastive'")
@@ -125,7 +126,8 @@ def fit(
         unsaved = replace(control, checkpoint=Checkpoint(None))
         if objective.contrastive:
             start = fit_lbfgs("pseudolikelihood", objective, data, start, unsaved).w
-            chains = chains_of(parameters, task.n_steps or N_STEPS, kernels.threads.n_threads, task.device)
+            moves = (task.n_steps or N_STEPS, task.blocks or "sites")
+            chains = chains_of(parameters, *moves, kernels.threads.n_threads, task.device)
             result = fit_contrastive(objective, data, chains, start, control)
         elif task.objective != "consistent" and options.batch_size is None:
             result = fit_lbfgs(task.objective, objective, data, start, control, with_errors=options.standard_errors)
@@ -166,13 +168,13 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
     return sample
 
 
-def chains_of(parameters: Parameters, n_steps: int, n_threads: int, device: str = "auto") -> Sampler:
-    """Return a sampler of labels after ``n_steps`` sweeps of Gibbs sampling from the true labels."""
+def chains_of(parameters: Parameters, n_steps: int, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
+    """Return a sampler of labels after ``n_steps`` sweeps of Gibbs sampling over blocks, from the true labels."""
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
         start = potentials.unflatten(batch.labels)
-        chain = Gibbs(1, burn_in=n_steps - 1, start=start)
+        chain = Gibbs(1, burn_in=n_steps - 1, start=start, blocks=blocks)
         how: dict[str, Any] = {"first_image": first_image, "n_threads": n_threads, "device": device}
         seeds = [(seed + m * CHAIN) % SEEDS for m in range(n_samples)]
         drawn = [next(iter(samples(potentials, chain, seed=s, **how))) for s in seeds]

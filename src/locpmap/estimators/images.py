@@ -37,8 +37,8 @@ class ImageCRF(CRFEstimator):
         ignore_label (default None): Label of void pixels, of the type of the labels.
         objective (str, default "pseudolikelihood"): "pseudolikelihood", "composite", "consistent", "contrastive" or
             "likelihood"; see :meth:`locpmap.CRF.fit`.
-        blocks (default None): Blocks of "composite" and "consistent" learning; see :meth:`locpmap.CRF.fit`. Blocks of
-            decoding are set in ``options``.
+        blocks (default None): Blocks of "composite", "consistent" and "contrastive" learning; see
+            :meth:`locpmap.CRF.fit`. Blocks of decoding are set in ``options``.
         l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the sum over pixels. Biases are not
             penalised.
         method (str or Decoder, default "locpmap"): Name of a decoder, or a configured decoder, as in

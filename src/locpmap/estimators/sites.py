@@ -33,7 +33,7 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
         objective (str, default "pseudolikelihood"): Objective of learning with edges: "pseudolikelihood", "composite",
             "consistent", "contrastive" or "likelihood"; see :meth:`locpmap.CRF.fit`.
         blocks (str, tuple, list or None, default None): For "composite", a list of lists of sites. For "consistent",
-            the blocks that LocPMAP climbs over.
+            the blocks that LocPMAP climbs over; for "contrastive", those that Gibbs sampling draws jointly.
         symmetric (bool, default False): Whether tables of edges are symmetric.
         potts (bool, default False): Whether each edge feature has a single Potts weight instead of a table.
         non_negative (bool, default False): Whether Potts weights are constrained to be at least 0.
