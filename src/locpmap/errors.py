@@ -10,6 +10,20 @@ from importlib import import_module
 from numbers import Integral, Rational, Real
 from typing import Any
 
+__all__ = [
+    "BackendError",
+    "InputError",
+    "InputTypeError",
+    "LocpmapError",
+    "TooLargeError",
+    "fraction",
+    "imported",
+    "one_of",
+    "unknown",
+    "whole_number",
+    "within",
+]
+
 
 class LocpmapError(Exception):
     """Base class of all exceptions that the library raises deliberately."""
