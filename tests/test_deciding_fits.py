@@ -67,7 +67,7 @@ def test_verdict_counts_changes_of_more_than_two_standard_errors() -> None:
 
 
 def test_report_shows_what_deciding_gains() -> None:
-    logits, truth = examples(12)  # with fewer, a decision allows for the rare label to be absent
+    logits, truth = examples(16)  # with fewer, a decision allows for the rare label to be absent
     plain = lp.Refiner.fit(None, logits, truth, layout="hwk", scores="logits")
     refiner = lp.Refiner.fit(None, logits, truth, layout="hwk", scores="logits", objective="iou")
     assert plain.report is not None
