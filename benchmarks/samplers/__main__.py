@@ -12,6 +12,7 @@ import typer
 import locpmap as lp
 from benchmarks import machine
 from benchmarks.report import join_record
+from benchmarks.samplers.bounds import bounds_of
 from benchmarks.samplers.models import CASES, LEARNED, Case, Learned
 from benchmarks.samplers.others import coupling_from_the_past, dmala, gibbs_with_gradients
 from benchmarks.samplers.page import PAGE, RECORD, write_page
@@ -64,11 +65,14 @@ def applies(name: str, potentials: lp.Potentials) -> bool:
 def solved(case: Case | Learned, seed: int) -> dict[str, Any]:
     """Return the rows of all samplers on the models of a case: means over models, for each budget."""
     runs: dict[str, list[list[dict[str, Any]]]] = {}
+    exact_seconds, bounds = [], []
     for number in range(case.n_models):
         potentials = case.potentials(number)
-        began = time.perf_counter()
-        exact = lp.infer(potentials, "exact").probability[..., 1]
-        typer.echo(f"{case.name}, model {number}: exact in {time.perf_counter() - began:.1f} s")
+        result = lp.infer(potentials, "exact")
+        exact = result.probability[..., 1]
+        exact_seconds.append(result.seconds)
+        bounds.append(bounds_of(potentials, result, seed + number))
+        typer.echo(f"{case.name}, model {number}: exact in {result.seconds:.1f} s, bounds {bounds[-1]}")
         for name in (*OURS, *OTHERS):
             if not applies(name, potentials):
                 continue
@@ -78,7 +82,9 @@ def solved(case: Case | Learned, seed: int) -> dict[str, Any]:
             runs.setdefault(name, []).append(found)
             typer.echo(f"  {name:30} {[one['error'] and round(one['error'], 4) for one in found]}")
     rows = {name: {key: _mean(found, key) for key in ("seconds", "error", "not_mixed")} for name, found in runs.items()}
-    return {**asdict(case), "budgets": list(case.budgets), "samplers": rows}
+    means = {name: float(np.mean([one[name] for one in bounds])) for name in bounds[0]}
+    about = {**asdict(case), "budgets": list(case.budgets), "exact_seconds": max(exact_seconds)}
+    return {**about, "bounds": means, "samplers": rows}
 
 
 def _mean(runs: list[list[dict[str, Any]]], key: str) -> list[Any]:
