@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_combs_are_trees(across: bool) -> None:
 @pytest.mark.parametrize(
     ("blocks", "structure", "n_labels", "message"),
     [
-        ((16, 16), Grid(20, 20), 2, r"block of 320 sites that needs a table of 2\^17 entries, expected at most 65536"),
+        ((16, 16), Grid(20, 20), 2, r"block of 256 sites that needs a table of 2\^17 entries, expected at most 65536"),
         ("strips:8", Grid(20, 20), 5, r"5\^9"),
         ("rows", Grid(3, 4), 300, r"300\^2"),
         ("trees", Grid(9, 9), 50, r"50\^3"),
@@ -305,6 +306,29 @@ def test_one_sweep_leaves_the_distribution_invariant(blocks: Any) -> None:
     assert moved > 0.5
 
 
+@pytest.mark.parametrize("structure", ["graph", "volume", "eight neighbours"])
+def test_one_sweep_over_trees_leaves_the_distribution_invariant(structure: str) -> None:
+    """Trees of any structure, which differ from those of a grid of four neighbours."""
+    n_chains, unary = 20_000, normal(6, 2)
+    many = np.broadcast_to(unary, (n_chains, 6, 2))
+    if structure == "graph":
+        edges = [[i, j] for i, j in itertools.combinations(range(6), 2) if (i + j) % 3]
+        pot = Potentials.graph(many, edges, 0.7)
+    elif structure == "volume":
+        pot = Potentials.volume(many.reshape(n_chains, 1, 2, 3, 2), 0.7)
+    else:
+        pot = Potentials.grid(many.reshape(n_chains, 2, 3, 2), 0.7, connectivity=8)
+    edges = pot.model.edges.astype(np.int64)
+    exact = Enumeration(unary, edges, np.broadcast_to(0.7 * np.eye(2), (len(edges), 2, 2)))
+    drawn = np.random.default_rng(1).choice(len(exact.probability), n_chains, p=exact.probability)
+    chain = Chain(exact.labellings[drawn].astype(np.int64), KEY, 0, draws=plan_draws("trees", pot.structure, 2))
+    place = 2 ** np.arange(6)[::-1]
+    for _ in range(5):
+        CpuKernels("numba").gibbs(pot.view, chain, 1)
+        assert chi_square_p_value(np.bincount(chain.labels @ place, minlength=64), exact.probability) > 1e-6
+    assert (chain.labels @ place != exact.labellings[drawn] @ place).mean() > 0.5
+
+
 def cluster_transitions(unary: np.ndarray, edges: np.ndarray, weight: float) -> tuple[Enumeration, np.ndarray]:
     """Return the Swendsen-Wang transition matrix by enumeration of labels and joined edges."""
     exact = Enumeration(unary, edges, np.broadcast_to(weight * np.eye(unary.shape[1]), (len(edges), 2, 2)))
@@ -431,12 +455,18 @@ def test_halves_of_any_number_of_samples(step: int) -> None:
             assert halves.read(n, totals)[0][0] == pytest.approx(np.sqrt(1 - 2 / n + between / within))
 
 
-def test_status_tells_whether_chains_agree() -> None:
+@pytest.mark.parametrize("probability", ["votes", "conditional"])
+def test_status_tells_whether_chains_agree(probability: str) -> None:
     """Single sites never leave one of the two modes of a strong ferromagnet; clusters change between them."""
     pot = Potentials.grid(np.zeros((8, 8, 2)), 4.0)
-    stuck = infer(pot, Gibbs(n_samples=400, n_chains=4), seed=1)
+    sites = Gibbs(n_samples=400, n_chains=4, probability=probability)
+    stuck = infer(pot, sites, seed=1)
     assert (stuck.status, stuck.converged) == (Status.NOT_MIXED, False)
-    assert stuck.r_hat > 1.1 > infer(pot, Gibbs(n_samples=400, n_chains=4, blocks="clusters"), seed=1).r_hat
+    assert stuck.r_hat > 1.1 > infer(pot, replace(sites, blocks="clusters"), seed=1).r_hat
+
+
+def test_status_of_mixed_and_of_short_chains() -> None:
+    pot = Potentials.grid(np.zeros((8, 8, 2)), 4.0)
     mixed = infer(pot, Gibbs(n_samples=4_000, n_chains=4, blocks="clusters"), seed=1)
     assert (mixed.status, mixed.n_samples) == (Status.COMPLETE, 4_000)
     error = 0.5 / np.sqrt(mixed.n_effective)

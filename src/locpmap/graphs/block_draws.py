@@ -59,9 +59,9 @@ def _grid_plan(grid: Grid, blocks: str | tuple[int, int], n_labels: int) -> Draw
         orders = [[in_order(_narrow(group, near), near) for group in family] for family in families]
         return _plan(orders, grid, n_labels, blocks)
     check_near(grid, f"blocks={blocks!r}")
-    narrow = max(min(height, width) for height, width, _, _ in _tilings(grid, blocks))
-    if not _fits(n_labels, narrow):  # before the operations of a huge tile are listed
-        raise _too_large(blocks, narrow * max(grid.shape), n_labels, narrow + 1)
+    height, width = max(((h, w) for h, w, _, _ in _tilings(grid, blocks)), key=min)
+    if not _fits(n_labels, min(height, width)):  # before the operations of a huge tile are listed
+        raise _too_large(blocks, height * width, n_labels, min(height, width) + 1)
     return _plan([list(_tiles(grid, *tiling)) for tiling in _tilings(grid, blocks)], grid, n_labels, blocks)
 
 

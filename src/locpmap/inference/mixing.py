@@ -46,7 +46,8 @@ def agreement(means: Array, length: float) -> tuple[Array, Array]:
 
     A part consists of ``length`` samples; its means are fractions of samples with a label, of variance ``p(1 - p)``
     each.  R-hat is the largest over sites and labels (Gelman and Rubin 1992).  The effective number is that of
-    independent samples whose fractions vary as much, in the mean over sites and labels, as those of the parts.
+    independent samples whose fractions vary as much, in the mean over sites and labels, as those of the parts.  Means
+    of conditional probabilities vary less than fractions: then R-hat is smaller, and the effective number larger.
     """
     n_parts, xp = len(means), namespace(means)
     mean = means.mean(0)
