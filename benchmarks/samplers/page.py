@@ -19,24 +19,44 @@ MARKERS = "osd^vPX*"
 
 
 def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables of errors at the largest budget, and of the origins."""
-    parts = [record[name]["origin"] for name in ("random", "learned")]
+    """Return the tables of errors at the largest budget, of bounds, and of the origins."""
+    updates = (one for name, one in json.loads(UPDATES.read_text()).items() if name != "targets")
     return {
         "errors": _errors(record["random"]["cases"]),
-        "learned": _errors(record["learned"]["cases"]),
+        "bounds": _bounds(record["bounds"]["cases"]),
         "origin": table(
-            ("command", "machine", "load", "date"),
+            ("command", "machine", "load", "commit", "date"),
             (
                 (
                     f"`{origin['command']}`",
-                    f"{origin['machine']['cpu']}, {origin['machine']['cores']} cores",
+                    origin["machine"].get("gpu") or f"{origin['machine']['cpu']}, {origin['machine']['cores']} cores",
                     str(origin["machine"]["load"]),
+                    origin["git"],
                     origin["date"],
                 )
-                for origin in parts
+                for origin in (*(record[name]["origin"] for name in ("random", "learned", "bounds")), *updates)
             ),
         ),
     }
+
+
+def _bounds(cases: Mapping[str, Any]) -> str:
+    rows: dict[str, tuple[str, str]] = {
+        "log Z per site": ("log Z", ""),
+        "`trw`, excess over log Z": ("trw", ""),
+        "perturbations, excess over log Z": ("perturbation", "standard error"),
+        "`trw`, excess over the best score": ("best score, trw", ""),
+        "`max_product(n_forests=8)`, the same": ("best score, max_product", ""),
+    }
+    found = [
+        (name, *(_bound(one[key], one.get(error)) for one in cases.values())) for name, (key, error) in rows.items()
+    ]
+    seconds = ("seconds of `exact`", *(f"{one['seconds of exact']:.1f}" for one in cases.values()))
+    return table(("", *cases), [*found, seconds])
+
+
+def _bound(value: float, error: float | None) -> str:
+    return f"{round(value, 3) + 0.0:.3f}" + ("" if error is None else f" ± {error:.3f}")
 
 
 def _errors(cases: Mapping[str, Any]) -> str:
