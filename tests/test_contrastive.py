@@ -50,6 +50,13 @@ def test_the_gradient_is_the_derivative_of_the_score_difference(backend: str) ->
     assert gradient @ direction == pytest.approx((ahead - behind) / 2e-4, rel=1e-6)
 
 
+def test_blocks_are_drawn_on_the_cpu_during_a_fit_on_a_gpu() -> None:
+    batch, parameters, w = small(2, (3, 4))
+    for blocks in ("rows", (2, 2), [[0, 1], [2, 3]]):
+        on_gpu, on_cpu = (chains_of(parameters, 2, blocks, 1, device)(batch, w, 1, 5, 0) for device in ("cuda", "cpu"))
+        np.testing.assert_array_equal(on_gpu, on_cpu)
+
+
 def moments(n_steps: int, blocks: Any = "sites", n_chains: int = 1500) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the mean gradient of many chains on a 2×2 grid, its standard error, and the gradient of the likelihood."""
     batch, parameters, w = small(1, (2, 2), seed=2)

@@ -170,6 +170,8 @@ def sampler_of(parameters: Parameters, blocks: Any, n_threads: int, device: str 
 
 def chains_of(parameters: Parameters, n_steps: int, blocks: Any, n_threads: int, device: str = "auto") -> Sampler:
     """Return a sampler of labels after ``n_steps`` sweeps of Gibbs sampling over blocks, from the true labels."""
+    if not isinstance(blocks, str) or blocks != "sites":
+        device = "cpu"  # blocks have no GPU kernels
 
     def sample(batch: Batch, w: Array, n_samples: int, seed: int, first_image: int) -> Array:
         potentials = compose(batch.features, *parameters.expand(w), potts=parameters.potts, mask=batch.mask())
