@@ -44,6 +44,17 @@ COLUMNS = {
     "caltech, variance": "silhouettes, σ = 0.70",
     "caltech, amplitude": "silhouettes, σ = 1.41",
 }
+KINDS = {  # of methods in the figure: a pattern of their names, and a style
+    "pseudolikelihood": ("pseudolikelihood", "o"),
+    "composite": ("composite, .*", "s"),
+    "contrastive, sites": (r"contrastive, \d+", "D-"),
+    "contrastive, blocks": (r"contrastive, .+, \d+", "d"),
+    "exact samples": ("exact samples", "*"),
+    "PCD": ("PCD.*", "^"),
+    "RLNS": ("RLNS.*", "v"),
+    "climbs from the data": ("climb.*", "+"),
+    "LocPMAP, PMP, consistent": ("LocPMAP.*|PMP|consistent", "x"),
+}
 DECODERS = ("mean_field", "lbp", "gibbs", "locpmap")
 
 
@@ -119,17 +130,13 @@ def picture(record: dict[str, Any]) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6.4), sharex=True, sharey=True, layout="constrained")
-    kinds = {"pseudolikelihood": "o", "composite": "s", "contrastive": "D", "PCD": "^", "RLNS": "v", "": "x"}
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.9), sharex=True, sharey=True, layout="constrained")
     for panel, (name, entry) in zip(axes.ravel(), record["couplings"]["models"].items(), strict=True):
-        shown = {kind: [row for method, row in entry.items() if re.split("[, ]", method)[0] == kind] for kind in kinds}
-        biased = ("LocPMAP", "LocPMAP, then 10", "PMP", "consistent")
-        shown["biased: LocPMAP, PMP, consistent"] = [entry[m] for m in biased]
-        for kind, rows in shown.items():
+        for number, (kind, (methods, style)) in enumerate(KINDS.items()):
+            rows = [row for method, row in entry.items() if re.fullmatch(methods, method)]
             if rows:
                 points = [(row["cpu_seconds"], row["coupling_rmse"]) for row in rows]
-                line = "-" if kind == "contrastive" else ""
-                panel.plot(*zip(*points, strict=True), kinds.get(kind, "x"), linestyle=line, label=kind, alpha=0.8)
+                panel.plot(*zip(*points, strict=True), style, label=kind, color=f"C{number}", alpha=0.8)
         for k in (1, 3, 10, 30):
             row = entry[f"contrastive, {k}"]
             panel.annotate(
@@ -137,8 +144,9 @@ def picture(record: dict[str, Any]) -> None:
             )
         panel.set(xscale="log", yscale="log", title=name)
         panel.grid(alpha=0.3)
-    axes[0, 0].legend(fontsize=8)
-    figure.supxlabel("CPU seconds")
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=9)
+    for panel in axes[1]:
+        panel.set_xlabel("CPU seconds")
     figure.supylabel("error of the coupling (root mean square)")
     figure.savefig(PICTURE, dpi=110, metadata={"Software": None})
 
