@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.volumes import odd_volume
 
 import locpmap as lp
-from locpmap.graphs import Volume
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.cpu.sampling import links_of
 from locpmap.kernels.fields import draw_moves, quantised
@@ -27,20 +27,6 @@ SHAPES = [(1, 1, 7), (1, 5, 7), (3, 4, 5), (19, 2, 1), (2, 1, 1)]
 FIELDS = lp.ErrorFields([0.6, 1.2], cell=1, shared=0.3)
 
 
-def model(
-    shape: tuple[int, int, int], n_labels: int, connectivity: int = 6, *, per_edge: bool = True, seed: int = 0
-) -> lp.Potentials:
-    """Return two images with masked sites, forbidden labels and weights per edge, which differ between the images."""
-    rng = np.random.default_rng(seed)
-    unary = 2 * rng.normal(size=(2, *shape, n_labels)).astype(np.float32)
-    unary[..., 1:][rng.random((2, *shape, n_labels - 1)) < 0.2] = -np.inf
-    steps = Volume(*shape, connectivity).direction_shapes
-    weights = [1.5 * rng.random((2, *step)).astype(np.float32) for step in steps] if per_edge else 0.8
-    mask = rng.random(shape) < 0.2
-    mask.flat[0] = False
-    return lp.Potentials.volume(unary, weights, connectivity=connectivity, mask=mask, spacing=(1.0, 1.3, 0.7))
-
-
 def both(pot: lp.Potentials, decoder: lp.LocPMAP, **options: Any) -> list[lp.Result]:
     decoder = replace(decoder, keep_samples=True)
     return [lp.infer(pot, decoder, seed=7, backend=name, **options) for name in ("numba", "reference")]
@@ -52,7 +38,7 @@ def both(pot: lp.Potentials, decoder: lp.LocPMAP, **options: Any) -> list[lp.Res
 def test_samples_equal_those_of_the_reference(shape: tuple[int, int, int], n_labels: int, connectivity: int) -> None:
     for start in ("random", "perturbed", np.zeros((2, *shape), int)):
         for per_edge in (False, True):
-            pot = model(shape, n_labels, connectivity, per_edge=per_edge)
+            pot = odd_volume(shape, n_labels, connectivity, per_edge=per_edge)
             ours, reference = both(pot, lp.LocPMAP(n_samples=13, start=start))
             assert ours.noise == "lazy"
             np.testing.assert_array_equal(ours.samples, reference.samples)
@@ -71,14 +57,14 @@ def test_conditionals_of_more_labels_than_a_byte_holds(shape: tuple[int, ...]) -
 
 
 def test_fields_without_scales() -> None:
-    ours, reference = both(model((3, 4, 5), 3), lp.LocPMAP(n_samples=5, fields=lp.ErrorFields([], shared=2.0)))
+    ours, reference = both(odd_volume((3, 4, 5), 3), lp.LocPMAP(n_samples=5, fields=lp.ErrorFields([], shared=2.0)))
     np.testing.assert_array_equal(ours.samples, reference.samples)
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
 def test_temperature_and_votes(temperature: float) -> None:
     decoder = lp.LocPMAP(n_samples=9, temperature=temperature, probability="votes", max_sweeps=2)
-    ours, reference = both(model((4, 5, 6), 4), decoder)
+    ours, reference = both(odd_volume((4, 5, 6), 4), decoder)
     np.testing.assert_array_equal(ours.samples, reference.samples)
     np.testing.assert_array_equal(ours.probability, reference.probability)
 
@@ -86,7 +72,7 @@ def test_temperature_and_votes(temperature: float) -> None:
 @pytest.mark.parametrize("connectivity", [6, 26])
 @pytest.mark.parametrize("n_labels", [2, 4])
 def test_results_do_not_depend_on_threads_batches_and_chunks(n_labels: int, connectivity: int) -> None:
-    pot = model((5, 6, 7), n_labels, connectivity)
+    pot = odd_volume((5, 6, 7), n_labels, connectivity)
     decoder = lp.LocPMAP(n_samples=30, keep_samples=True)
     whole = lp.infer(pot, decoder, seed=1, n_threads=1)
     for threads in (2, 3, 8):
@@ -110,7 +96,7 @@ def test_conditionals_equal_those_of_the_flat_model(
     rng = np.random.default_rng(0)
     weights = rng.random((2, 12, 4)), rng.random((2, 11, 5))
     pot = lp.Potentials.grid(rng.normal(size=(2, 12, 5, n_labels)), weights)
-    pot = pot if connectivity == 4 else model((3, 4, 5), n_labels, connectivity)
+    pot = pot if connectivity == 4 else odd_volume((3, 4, 5), n_labels, connectivity)
     maps = rng.integers(0, n_labels, (2, 60, n_maps)).astype(np.uint8)
     labels = np.ascontiguousarray(maps[:, :, rng.permutation(np.arange(n_samples) % n_maps)])
     found, expected = np.zeros((2, 60, n_labels), dtype), np.zeros((2, 60, n_labels), np.int64)
@@ -124,7 +110,7 @@ def test_conditionals_equal_those_of_the_flat_model(
 @pytest.mark.parametrize("first", [0, 3])
 def test_samples_at_any_position_of_a_vector(connectivity: int, first: int) -> None:
     """A kernel draws the same labels wherever its samples begin, and beside any others."""
-    pot = model((5, 4, 3), 4, connectivity)
+    pot = odd_volume((5, 4, 3), 4, connectivity)
     view, labels = pot.view, np.empty((2, 60, 19), np.uint8)
     assert view.volume is not None
     job = VolumeClimb(
@@ -227,7 +213,7 @@ def test_fields_have_their_standard_deviation(cell: int) -> None:
 @pytest.mark.parametrize("connectivity", [6, 26])
 @pytest.mark.parametrize("n_labels", [2, 4])
 def test_samples_with_fields_equal_those_of_the_reference(n_labels: int, connectivity: int) -> None:
-    pot = model((4, 5, 6), n_labels, connectivity)
+    pot = odd_volume((4, 5, 6), n_labels, connectivity)
     ours, reference = both(pot, lp.LocPMAP(n_samples=5, fields=FIELDS))
     np.testing.assert_array_equal(ours.samples, reference.samples)
     np.testing.assert_allclose(ours.probability, reference.probability, atol=1e-6)

@@ -529,6 +529,15 @@ def test_steps_draw_new_samples_and_checks_reuse_theirs() -> None:
     assert not set(steps) & {seed for n, seed in seeds if n == HELD_OUT_SAMPLES}
 
 
+@pytest.mark.parametrize("objective", ["consistent", "contrastive"])
+def test_the_largest_seed_is_accepted(objective: str) -> None:
+    images, labels = random_data(6, (3, 3))
+    options = lp.learning.FitOptions(max_iterations=2)
+    first, last = (lp.CRF(3).fit(images, labels, objective, seed=seed, options=options).w for seed in (0, 2**64 - 1))
+    assert np.isfinite(last).all()
+    assert (first != last).any()
+
+
 def test_samples_are_void_exactly_at_void_sites() -> None:
     images, labels = random_data(2, (4, 4))
     parameters = Parameters(3, ("intensity",), ("constant", "difference"), 2)

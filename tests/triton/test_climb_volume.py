@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.test_climb_volume import model
+from tests.support.volumes import odd_volume
 from tests.triton.placing import place
 from tests.triton.together import run_together
 
@@ -38,7 +38,7 @@ def compare(pot: lp.Potentials, decoder: lp.LocPMAP, other: str = "reference") -
 def test_samples_match_the_reference(shape: tuple[int, int, int], n_labels: int) -> None:
     starts = ("random", "perturbed", np.zeros((2, *shape), int))
     which = (SHAPES.index(shape) + n_labels) % 3
-    pot = model(shape, n_labels, per_edge=bool(which), seed=n_labels)
+    pot = odd_volume(shape, n_labels, per_edge=bool(which), seed=n_labels)
     compare(pot, lp.LocPMAP(n_samples=3, start=starts[which], keep_samples=True))
 
 
@@ -56,18 +56,18 @@ def test_programs_share_a_volume(monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, triton_climb)
     for name, size in {"FIRST": 32, "SCAN": 32, "VISIT": 16}.items():
         monkeypatch.setattr(triton_climb, name, size)
-    compare(model((3, 6, 7), 4), lp.LocPMAP(n_samples=2, keep_samples=True))
+    compare(odd_volume((3, 6, 7), 4), lp.LocPMAP(n_samples=2, keep_samples=True))
 
 
 @pytest.mark.parametrize("start", ["random", "perturbed"])
 def test_climbs_without_noise_match_the_reference(start: str) -> None:
-    compare(model((2, 4, 3), 3), lp.LocPMAP(n_samples=2, temperature=0.0, start=start, keep_samples=True))
+    compare(odd_volume((2, 4, 3), 3), lp.LocPMAP(n_samples=2, temperature=0.0, start=start, keep_samples=True))
 
 
 @pytest.mark.parametrize("kind", ["votes", "conditional"])
 @pytest.mark.parametrize("n_labels", [2, 3])
 def test_samples_with_fields_match_the_reference(n_labels: int, kind: str) -> None:
-    compare(model((3, 4, 5), n_labels), lp.LocPMAP(3, fields=FIELDS, keep_samples=True, probability=kind))
+    compare(odd_volume((3, 4, 5), n_labels), lp.LocPMAP(3, fields=FIELDS, keep_samples=True, probability=kind))
 
 
 @pytest.mark.parametrize("kind", ["votes", "conditional"])
@@ -106,7 +106,7 @@ def test_windows_are_parts_of_the_whole_volume() -> None:
 
 
 def test_results_do_not_depend_on_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    pot, decoder = model((2, 3, 4), 3), lp.LocPMAP(n_samples=5, keep_samples=True)
+    pot, decoder = odd_volume((2, 3, 4), 3), lp.LocPMAP(n_samples=5, keep_samples=True)
     together = lp.infer(pot, decoder, backend="triton")
     monkeypatch.setattr(sampling, "ROUND_BYTES", 0)  # one sample at a time
     alone = lp.infer(pot, decoder, backend="triton")
@@ -115,7 +115,7 @@ def test_results_do_not_depend_on_rounds(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_volumes_with_26_neighbours_run_on_the_cpu() -> None:
-    pot = model((2, 3, 4), 3, 26)
+    pot = odd_volume((2, 3, 4), 3, 26)
     assert lp.infer(pot, lp.LocPMAP(2)).backend == "numba"
     with pytest.raises(lp.BackendError, match="locpmap runs on the CPU"):
         lp.infer(pot, lp.LocPMAP(2), backend="triton")
