@@ -99,13 +99,17 @@ LEARNING = (
     "tests/test_examples.py",
 )
 
+# Compiles Numba kernels, which the tests that run at the same time in .ci/run have compiled by the end.
+LAST = "tests/triton/test_climb_volume.py"
+
 
 @pytest.hookimpl(trylast=True)  # after other tests were deselected
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of `DECODING` first and those of `LEARNING` in the middle, where the second worker starts."""
+    """Put the tests of `DECODING` first, `LEARNING` in the middle, where the second worker starts, and `LAST` last."""
     decoding, learning = (
         [item for name in names for item in items if item.nodeid.startswith(name)] for names in (DECODING, LEARNING)
     )
-    rest = [item for item in items if not item.nodeid.startswith(DECODING + LEARNING)]
+    last = [item for item in items if item.nodeid.startswith(LAST)]
+    rest = [item for item in items if not item.nodeid.startswith((*DECODING, *LEARNING, LAST))]
     middle = max(0, len(items) // 2 - len(decoding))
-    items[:] = decoding + rest[:middle] + learning + rest[middle:]
+    items[:] = decoding + rest[:middle] + learning + rest[middle:] + last
