@@ -165,6 +165,8 @@ def add_local_scores(
     begin, degree = neighbours(pairs, site, inside)
     label = tl.expand_dims(tl.arange(0, SIZES.labels), 1 - AXIS)
     step, most = 0, tl.max(degree, axis=0)
+    if block_of is not None:
+        block = tl.load(block_of + tl.where(inside, site, 0))
     while step < most:
         # Four Potts weights are loaded together, so that their latencies overlap.
         for ahead in tl.static_range(4 if SIZES.potts else 1):
@@ -173,8 +175,9 @@ def add_local_scores(
             other = tl.load(labels + near * stride, cache_modifier=CACHE).to(tl.int32)
             there &= other >= 0
             if block_of is not None:
-                there &= tl.load(block_of + near) != tl.load(block_of + site)
-            slot, other = tl.expand_dims(slot, AXIS), tl.expand_dims(other, AXIS)
+                there &= tl.load(block_of + near) != block
+            slot = tl.expand_dims(slot, AXIS)
+            other = tl.expand_dims(tl.maximum(other, 0), AXIS)  # label -1 would be read before the tables
             gain = pair_scores(pairs, image, slot, label, other, SIZES).to(scores.dtype)
             scores += tl.where(tl.expand_dims(there, AXIS), gain, 0.0)
         step += 4 if SIZES.potts else 1
