@@ -79,7 +79,9 @@ def _tilings(grid: Grid, blocks: Any) -> list[tuple[int, int, int, int]]:
                 known = ("sites", "rows", "columns", "rows+columns", "rows:16", "strips:8", "trees", "clusters")
                 raise unknown("blocks", blocks, known)
             line, _, length = name.partition(":")
-            found.append((1, int(length or columns), 0, 0) if line == "rows" else (int(length or rows), 1, 0, 0))
+            side = columns if line == "rows" else rows
+            size = min(int(length or side), side)
+            found.append((1, size, 0, 0) if line == "rows" else (size, 1, 0, 0))
         return found
     if len(blocks) != 2:
         raise InputError(f"blocks is {blocks!r}, expected a tile (h, w)")
