@@ -721,6 +721,7 @@ BAD: list[tuple[Any, str]] = [
     (lambda x, y: lp.CRF(3).fit(x, y, blocks="rows"), "blocks is given with objective='pseudolikelihood'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "likelihood", blocks="rows"), "blocks is given with objective='likelihood'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", blocks="row"), "did you mean 'rows'"),
+    (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", blocks="clusters"), "blocks is 'clusters' with"),
     (lambda x, y: lp.CRF(3).fit(x, y, "consistent", n_steps=3), "n_steps is given with objective='consistent'"),
     (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", n_steps=-1), "n_steps is -1, expected a whole number"),
     (lambda x, y: lp.CRF(3).fit(x, y, "contrastive", n_steps=0), "n_steps is 0, expected a whole number"),

@@ -79,7 +79,9 @@ def check_objective(objective: str, blocks: Any, n_steps: Any) -> None:
     """Raise if the objective is unknown, or an option belongs to another one."""
     one_of("objective", objective, OBJECTIVES)
     if blocks is not None and objective not in WITH_BLOCKS:
-        raise InputError(f"blocks is given with objective={objective!r}, expected it with {' or '.join(WITH_BLOCKS)}")
+        raise InputError(f"blocks is given with objective={objective!r}, expected it with one of {WITH_BLOCKS}")
+    if objective == "contrastive" and isinstance(blocks, str) and blocks == "clusters":
+        raise InputError("blocks is 'clusters' with objective='contrastive', expected lines, strips, trees or tiles")
     if n_steps is not None:
         if objective != "contrastive":
             raise InputError(f"n_steps is given with objective={objective!r}, expected it with 'contrastive'")
