@@ -257,5 +257,7 @@ def test_sentences_about_learned_models_and_thrml_follow_from_the_record() -> No
     gpu = updates["256², 64 chains, cuda"]["updates per nanosecond"]
     ratios = [round(rates["THRML"] / rates["lp.Gibbs"], 1) for rates in (one, four, gpu)]
     assert ratios == [0.7, 1.6, 2.1]
+    four = updates["256², 4 chains, cpu"]["updates per nanosecond"]
+    assert round(four["THRML"] / four["lp.Gibbs"], 1) == 2.6
     said = "THRML is slower with one chain, and faster with several: 1.6 times with four chains on the CPU, and twice"
     assert said in " ".join(page.PAGE.read_text().split())

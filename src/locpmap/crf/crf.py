@@ -154,7 +154,7 @@ class CRF:
             blocks (str, tuple or list, default None): For "composite": "rows", "columns", "rows+columns" (the default),
                 a tile (h, w), in volumes (d, h, w), or a list of lists of sites, which a graph needs. For "consistent":
                 the blocks that LocPMAP climbs over, "sites" by default. :class:`LocPMAP` lists the constraints. For
-                "contrastive": the blocks that Gibbs sampling draws jointly, "sites" by default (:class:`Gibbs`).
+                "contrastive": the blocks of :class:`Gibbs`, without "clusters"; "sites" by default.
             n_steps (int, default None): For "contrastive": number of Gibbs sweeps, 10 by default.
             l2 (float, default 1.0): Strength of the penalty ``l2/2 · |w|²`` on the summed loss, without biases.
             site_weights (array or list, default None): Weight of each input or site, at least 0; needs ``labels``.
@@ -162,8 +162,8 @@ class CRF:
                 By default a fifth of the data is held out.
             seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
-                ``progress(done, total, value)``: iterations and the loss or, for "consistent" and mini-batches, steps
-                and the held-out loss.
+                ``progress(done, total, value)``: iterations and the loss; for "consistent" and mini-batches, steps and
+                the held-out loss; for "contrastive", steps and the largest entry of the gradient.
             backend (str, default "auto"): "auto", "numba", "triton" or "reference".
             device (str, default "auto"): "cpu", "cuda" or "auto". "auto" uses the GPU for tensors that are on it and,
                 if one is available, for large data in memory.
@@ -181,7 +181,7 @@ class CRF:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
-            "contrastive" also starts there, and holds no data out. More sweeps and larger blocks are closer to the
+            "contrastive" also starts from those of the pseudolikelihood, and holds no data out. More sweeps and larger blocks are closer to the
             likelihood. With a block that holds the whole image, one sweep draws an exact sample, and the fit maximises
             the likelihood.
         """
