@@ -37,8 +37,9 @@ class Calibration:
         the size of the images), their shared offset, and the temperature are learned. All weights stay as they were
         fitted, and the scale is 1. The loss consists of proper scores of 8 samples of up to 100 images: CRPS of
         areas, energy score, and likelihood of the probabilities, as log ratios to samples without fields. It is higher
-        if true values lie outside the range of samples too often or too rarely. Each change has to lower the loss by half
-        a standard error. If the fields as a whole do not lower it by a standard error, an earlier calibration is kept.
+        if true values lie outside the range of samples too often or too rarely. Each change has to lower the loss by
+        half a standard error. If the fields as a whole do not lower it by a standard error, an earlier calibration is
+        kept.
 
         ``probability`` remains LocPMAP's: the mean over samples of the conditional probability of a label, given the
         sample's neighbours and its fields.

@@ -181,9 +181,9 @@ class CRF:
             A pass over S sites costs O(S · L · (D + degree · F)) for "pseudolikelihood" and O(S · L · (D + L · F)) for
             rows and columns. "consistent" starts from the weights of the pseudolikelihood and stops by the held-out
             loss. If the weights of independent sites have a lower held-out loss than the result, it restarts from them.
-            "contrastive" also starts from those of the pseudolikelihood, and holds no data out. More sweeps and larger blocks are closer to the
-            likelihood. With a block that holds the whole image, one sweep draws an exact sample, and the fit maximises
-            the likelihood.
+            "contrastive" also starts from those of the pseudolikelihood, and holds no data out. More sweeps and larger
+            blocks are closer to the likelihood. With a block that holds the whole image, one sweep draws an exact
+            sample, and the fit maximises the likelihood.
         """
         check_objective(objective, blocks, n_steps)
         if not isinstance(options, FitOptions):
