@@ -34,7 +34,8 @@ def perturbed_bounds(potentials: lp.Potentials, seed: int) -> Any:
     """Return upper bounds on the best scores of models whose unary scores are perturbed, (N_PERTURBED,)."""
     height, width = potentials.structure.shape
     noise = np.random.default_rng(seed).gumbel(-np.euler_gamma, size=(N_PERTURBED, height, width, potentials.n_labels))
-    right, down = potentials.pairwise.weights
-    weights = right.reshape(height, width - 1), down.reshape(height - 1, width)
-    perturbed = lp.Potentials.grid(potentials.unary.reshape(height, width, -1) + noise, weights)
+    weights = potentials.pairwise.weights
+    assert weights is not None  # all cases are Potts models
+    right, down = weights[0].reshape(height, width - 1), weights[1].reshape(height - 1, width)
+    perturbed = lp.Potentials.grid(potentials.unary.reshape(height, width, -1) + noise, (right, down))
     return lp.infer(perturbed, "max_product", n_forests=N_FORESTS).bound
