@@ -51,10 +51,11 @@ def add_images(unary, links, labels, sums, unit, lo, begin, stop, rows, scratch)
     for n in range(len(labels)):
         flat = labels[n].reshape(labels[n].size)
         for r in range(begin // width, -(-stop // width)):
-            count, bound = link_row(neighbours, links, lo + n, r // height, r % height, True)
+            products = height > 0  # not a literal, for which `link_row` would be compiled twice
+            count, bound = link_row(neighbours, links, lo + n, r // height, r % height, products)
             products = bound <= _LARGEST
             if not products:
-                link_row(neighbours, links, lo + n, r // height, r % height, False)
+                link_row(neighbours, links, lo + n, r // height, r % height, products)
             weigh_row(powers, top, unary[lo + n], r * width)
             for x in range(max(0, begin - r * width), min(width, stop - r * width)):
                 i = r * width + x
