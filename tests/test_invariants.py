@@ -18,7 +18,7 @@ from tests.support.tiles import WIDTH, check_tile, halo_is_sufficient, tile_case
 from locpmap.inference import infer
 from locpmap.inference.icm import ICM
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels.cpu import sampling
+from locpmap.kernels.cpu import dispatch, sampling
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -171,6 +171,21 @@ def test_any_number_of_threads(name: str, decoder: str, dtype: Any) -> None:
     check_identical(one, three)
     single = Potentials.grid(pot.unflatten(pot.unary)[0], 0.7)  # one image: threads divide its samples
     check_identical(*(infer(single, DECODERS[decoder], seed=3, n_threads=n) for n in (1, 3)))
+
+
+@pytest.mark.parametrize("min_shared", [0, 100, 10**9])
+@pytest.mark.parametrize("n_images", [1, 5])
+@pytest.mark.parametrize("method", ["mean_field", "lbp", "max_product", "gibbs"])
+def test_sweeps_over_few_sites_in_one_thread(
+    method: str, n_images: int, min_shared: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late sweeps visit few sites: then one thread replaces all, and images that have converged are skipped."""
+    unary = np.random.default_rng(4).normal(size=(n_images, 9, 7, 3))
+    unary[-1] *= 10  # converges before the others
+    pot = Potentials.grid(unary, 0.8)
+    one = infer(pot, method, seed=3, n_threads=1)
+    monkeypatch.setattr(dispatch, "MIN_SHARED", min_shared)
+    check_identical(one, infer(pot, method, seed=3, n_threads=3))
 
 
 @pytest.mark.parametrize(

@@ -68,9 +68,11 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         return [kept for part in parts for kept in part]
 
     def mean_field(self, model: ModelView, beliefs: Array, marks: Array, tolerance: float, n_sweeps: int) -> Advanced:
+        n_active = marks.size
         for made in range(1, n_sweeps + 1):
-            self.sweep("mean_field", model.flat, beliefs, marks, tolerance)
-            if not marks.any():
+            self.sweep("mean_field", model.flat, beliefs, marks, tolerance, n_active=n_active)
+            n_active = np.count_nonzero(marks)
+            if n_active == 0:
                 return Advanced(made, settled=True)
         return Advanced(n_sweeps, settled=False)
 

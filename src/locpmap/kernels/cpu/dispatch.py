@@ -8,7 +8,7 @@ from typing import Any
 from locpmap.kernels.model import Model
 from locpmap.kernels.threads import Threads, ranges
 
-MIN_SHARED = 4096  # scores of an image; with fewer, a sweep takes less time than starting threads
+MIN_SHARED = 16384  # scores; a sweep over fewer takes less time than starting threads
 
 
 @cache
@@ -33,16 +33,18 @@ class Dispatch:
     def close(self) -> None:
         self.threads.close()
 
-    def sweep(self, operation: str, model: Model, *state: Any) -> None:
+    def sweep(self, operation: str, model: Model, *state: Any, n_active: int | None = None) -> None:
         """Run an operation ``(model, *state, lo, hi, begin, stop)`` once over every image and site.
 
-        A call covers images lo..hi and positions begin..stop of ``model.order``.  With at least one image per thread,
-        or small images, the threads divide the images.  Otherwise they divide the sites of one colour class after
-        another.
+        A call covers images lo..hi and positions begin..stop of ``model.order``.  A sweep that visits few sites
+        (``n_active``, by default all) runs in one thread.  With at least one image per thread, the threads divide the
+        images.  Otherwise they divide the sites of one colour class after another.
         """
         kernel, n_threads = self.kernel_of(operation), self.threads.n_threads
         n_images, n_sites, n_labels = model.unary.shape
-        if n_images >= n_threads or n_sites * n_labels < MIN_SHARED:
+        if (n_images * n_sites if n_active is None else n_active) * n_labels < MIN_SHARED:
+            n_threads = 1
+        if n_images >= n_threads:
             self.threads.map(kernel, [(model, *state, lo, hi, 0, n_sites) for lo, hi in ranges(n_images, n_threads)])
             return
         for begin, stop in zip(model.class_ptr[:-1].tolist(), model.class_ptr[1:].tolist(), strict=True):

@@ -6,7 +6,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-from locpmap.kernels.numba.compiling import inlined
+from locpmap.kernels.numba.compiling import inlined, inner
 
 _ZERO = np.uint64(0)
 _EACH, _GATHER = np.uint64(0x0101010101010101), np.uint64(0x0102040810204080)
@@ -50,3 +50,12 @@ def zero_bytes(x):
     """Return a mask with bit j set if byte j of x is 0."""
     nonzero = ((x & _SEVEN) + _SEVEN) | x | _SEVEN
     return ((~nonzero >> np.uint64(7)) * _GATHER) >> np.uint64(56)
+
+
+@inner
+def all_zero(row):
+    """Return whether every byte of a row is 0; without a branch, so that the loop vectorises."""
+    found = np.uint8(0)
+    for i in range(len(row)):
+        found |= row[i]
+    return found == 0

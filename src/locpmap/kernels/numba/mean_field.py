@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from locpmap.kernels.numba.bits import all_zero
 from locpmap.kernels.numba.compiling import kernel
 from locpmap.kernels.numba.edge_scores import potts_weight, table_score
 from locpmap.kernels.numba.softmax_rows import softmax
@@ -17,6 +18,8 @@ def mean_field(model, beliefs, dirty, tolerance, lo, hi, begin, stop):
     fresh = np.empty(n_labels, beliefs.dtype)
     tolerance = fresh.dtype.type(tolerance)
     for n in range(lo, hi):
+        if all_zero(dirty[n]):
+            continue
         for position in range(begin, stop):
             i = order[position]
             if dirty[n, i] == 0:

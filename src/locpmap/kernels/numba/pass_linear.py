@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from locpmap.kernels.numba.bits import all_zero
 from locpmap.kernels.numba.compiling import kernel
 
 
@@ -14,7 +15,7 @@ def pass_linear(model, order, messages, dirty, linear, weights, couplings, dampi
     belief, cavity, fresh = np.empty(n_labels), np.empty(n_labels), np.empty(n_labels)
     many_images, many_edges = len(couplings) > 1, couplings.shape[1] > 1
     for n in range(lo, hi):
-        if not linear[n]:
+        if not linear[n] or all_zero(dirty[n]):
             continue
         c = n if many_images else 0
         for position in range(begin, stop):

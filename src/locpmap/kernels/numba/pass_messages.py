@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from locpmap.kernels.numba.bits import all_zero
 from locpmap.kernels.numba.compiling import allocating, kernel
 from locpmap.kernels.numba.edge_scores import potts_weight
 from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_table
@@ -11,7 +12,7 @@ from locpmap.kernels.numba.messages import fill_table, mix, send_potts, send_tab
 def pass_messages(model, order, messages, dirty, linear, rho, maximise, damping, tolerance, lo, hi, begin, stop):
     """Visit positions begin..stop of ``order`` in images lo..hi, except images in the linear domain."""
     for n in range(lo, hi):
-        if not linear[n]:
+        if not (linear[n] or all_zero(dirty[n])):
             sites = order[begin:stop]
             visit(model, n, model.unary[n], sites, messages[n], dirty[n], rho, maximise, damping, tolerance)
 
