@@ -100,7 +100,7 @@ def test_conditionals_equal_those_of_the_flat_model(
     maps = rng.integers(0, n_labels, (2, 60, n_maps)).astype(np.uint8)
     labels = np.ascontiguousarray(maps[:, :, rng.permutation(np.arange(n_samples) % n_maps)])
     found, expected = np.zeros((2, 60, n_labels), dtype), np.zeros((2, 60, n_labels), np.int64)
-    kernel(pot.unary, links_of(pot.view), labels, found, 0, 7, 49)
+    kernel(pot.unary, links_of(pot.view), labels, found, 0, 0, 7, 49)
     conditionals(pot.model, labels, expected, 0, 7, 49)
     rounding = 40 * 2.0**-40 + n_samples / 2 / unit
     np.testing.assert_allclose(found / unit, expected / 2.0**40, rtol=0, atol=rounding)

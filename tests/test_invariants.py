@@ -18,7 +18,7 @@ from tests.support.tiles import WIDTH, check_tile, halo_is_sufficient, tile_case
 from locpmap.inference import infer
 from locpmap.inference.icm import ICM
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.kernels.cpu import dispatch, sampling
+from locpmap.kernels.cpu import dispatch, totals
 from locpmap.potentials import Potentials
 from locpmap.result import Result
 
@@ -247,16 +247,37 @@ def test_any_chunk_size(name: str, decoder: str, limit: str, value: int, monkeyp
     pot = models()[name]
     whole = infer(pot, DECODERS[decoder], seed=6)
     rounds: list[int] = []
-    monkeypatch.setattr(sampling, limit, value)
+    monkeypatch.setattr(totals, limit, value)
     check_identical(whole, infer(pot, DECODERS[decoder], seed=6, progress=lambda done, total: rounds.append(done)))
     assert len(rounds) > 1
+
+
+@pytest.mark.parametrize("backend", ["numba", "reference"])
+@pytest.mark.parametrize("images", [slice(0, 1), slice(0, 3)])
+@pytest.mark.parametrize("connectivity", [4, 6, 26])
+def test_results_by_bands_equal_those_by_rounds(
+    connectivity: int, images: slice, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bands of one row, whose samples are released, give the results of totals over several rounds."""
+    unary = np.random.default_rng(8).normal(size=(3, 4, 5, 3, 3))
+    if connectivity == 4:
+        pot = Potentials.grid(unary.reshape(3, 20, 3, 3)[images], 0.7)
+    else:
+        pot = Potentials.volume(unary[images], 0.4, connectivity=connectivity)
+    decoder = DECODERS["conditional"]
+    monkeypatch.setattr(totals, "BAND", 1)
+    bands = infer(pot, decoder, seed=6, n_threads=3, backend=backend)
+    monkeypatch.setattr(totals, "ROUND_SAMPLES", 8)
+    check_identical(bands, infer(pot, decoder, seed=6, n_threads=3, backend=backend))
+    kept = infer(pot, LocPMAP(22, keep_samples=True), seed=6, backend=backend)
+    check_identical(kept, infer(pot, LocPMAP(22, keep_samples=True), seed=6, backend=backend, n_threads=2))
 
 
 @pytest.mark.parametrize("decoder", ["votes", "conditional"])
 def test_any_chunk_size_of_the_reference(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = part(models()["two labels, weights"], 1, 4)
     whole = infer(pot, DECODERS[decoder], seed=6, backend="reference")
-    monkeypatch.setattr(sampling, "ROUND_BYTES", -1_000_000)  # one image at a time
+    monkeypatch.setattr(totals, "ROUND_BYTES", -1_000_000)  # one image at a time
     check_identical(whole, infer(pot, DECODERS[decoder], seed=6, backend="reference"))
 
 

@@ -120,14 +120,14 @@ class Tally:
     def take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
         """Count and store drawn samples.  A backend adds all sites of a part or none, so none counts twice."""
         self.sweeps += drawn.sweeps
+        if samples is not None:  # before they are counted, which may release them
+            at = part.first - self.n_samples
+            samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
         if counted:
             view = problem.view if self.view_of is None else self.view_of(part)
             add = partial(problem.kernels.tally, view, drawn, self.totals)
             for _ in in_parts(lambda sites: add(*sites), (0, problem.potentials.n_sites), _halved_sites):
                 pass
-        if samples is not None:
-            at = part.first - self.n_samples
-            samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
 
 
 def halved(span: Span) -> list[Span]:

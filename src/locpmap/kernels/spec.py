@@ -248,7 +248,10 @@ class Kernels(Protocol):
         """Return the number of samples (at most ``most``) and of images that fit into memory in one round."""
 
     def tally(self, model: ModelView, drawn: Any, totals: Any, begin: int, stop: int) -> None:
-        """Add samples at sites begin..stop to the totals; if this raises an error, nothing has been added."""
+        """Add samples at sites begin..stop to the totals; if this raises an error, nothing has been added.
+
+        A backend may release the samples.
+        """
 
     def read_totals(self, model: ModelView, totals: Any, n_samples: int) -> tuple[Array, Array]:
         """Return probabilities (N, S, L), in the dtype of the unaries, and the most probable labels (N, S)."""

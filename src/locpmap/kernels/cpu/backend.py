@@ -6,6 +6,7 @@ import numpy as np
 
 from locpmap.kernels.cpu.messages import Passing
 from locpmap.kernels.cpu.sampling import Sampling, links_of
+from locpmap.kernels.cpu.totals import Totals
 from locpmap.kernels.likelihood import Likelihoods
 from locpmap.kernels.model import NOTHING, Array
 from locpmap.kernels.reference.scores import volume_scores
@@ -15,7 +16,7 @@ from locpmap.kernels.threads import ranges
 MAX_SPREAD = 650.0  # difference of scores below which no entry of a table of exponentials underflows
 
 
-class CpuKernels(Sampling, Passing, Likelihoods):
+class CpuKernels(Sampling, Totals, Passing, Likelihoods):
     """Kernels on NumPy arrays; ``name`` is the backend that supplies the per-range functions."""
 
     def __reduce__(self) -> tuple[type, tuple[str, int]]:
@@ -71,7 +72,7 @@ class CpuKernels(Sampling, Passing, Likelihoods):
         n_active = marks.size
         for made in range(1, n_sweeps + 1):
             self.sweep("mean_field", model.flat, beliefs, marks, tolerance, n_active=n_active)
-            n_active = np.count_nonzero(marks)
+            n_active = int(np.count_nonzero(marks))
             if n_active == 0:
                 return Advanced(made, settled=True)
         return Advanced(n_sweeps, settled=False)

@@ -101,7 +101,7 @@ class Passing(Dispatch):
         plan = messages.plan
         state = (plan.order, messages.messages, messages.dirty, messages.linear, *options)
         if plan.coloured:
-            self.sweep(operation, model, *state, n_active=np.count_nonzero(messages.dirty))
+            self.sweep(operation, model, *state, n_active=int(np.count_nonzero(messages.dirty)))
         else:
             self.by_images(operation, model, *state, more=(0, len(plan.order)))
 

@@ -1,7 +1,6 @@
-"""Sampling on the CPU: climbs, the size of rounds, and totals of labels.
+"""Sampling on the CPU.
 
-A *round* is a set of samples that are drawn in one call.  A climb uses the fastest implementation for its model; all
-implementations of a noise scheme use the same noise:
+A climb uses the fastest implementation for its model; all implementations of a noise scheme use the same noise:
 
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
@@ -20,18 +19,13 @@ from locpmap.arrays import frozen, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
 from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
-from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
+from locpmap.kernels.model import QUANTUM, Array
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation, VolumeClimb, VolumeLinks
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
 from locpmap.kernels.trees import outward
 
-# Limits of a round.
-ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
-ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
-ROUND_SAMPLES = 64  # bits of a machine word
 LANES = 4  # samples of a volume that share calls of Philox
-CHUNK = 1 << 20  # totals that are divided at a time
 MAX_LABELS = 255  # of the climbs whose labels are bytes
 MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
@@ -60,15 +54,6 @@ def _unpacked(array: Array, count: int) -> Array:
     if array.ndim == 3:
         return array
     return (array[:, :, None] >> np.arange(count, dtype=np.uint64) & np.uint64(1)).astype(np.uint8)
-
-
-@dataclass
-class HostTotals:
-    """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, in units of 1 / `unit_of`."""
-
-    conditional: bool
-    dtype: np.dtype[Any]
-    counts: Array | None = None  # allocated by the first `tally`
 
 
 class Sampling(Dispatch):
@@ -135,62 +120,6 @@ class Sampling(Dispatch):
             parts = [Span(lo, hi, first + a, b - a) for a, b in bounds]
         arrays, sweeps = zip(*self.threads.map(work, [(part,) for part in parts]), strict=True)
         return HostDrawn(span, parts, list(arrays), list(sweeps))
-
-    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
-        """Return empty totals; the counts are allocated by the first call of `tally`."""
-        if kind != "conditional":
-            return HostTotals(False, np.min_scalar_type(max_samples))
-        # Volumes are large: half the memory is enough for results in single precision.
-        narrow = model.potts and model.volume is not None and model.unary.dtype == np.float32
-        return HostTotals(True, np.dtype(np.uint32 if narrow and max_samples * NARROW < 2**32 else np.int64))
-
-    def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
-        n_images, n_sites, _ = model.unary.shape
-        # Per site, a climb stores a label per sample and a word of marks per thread; in a volume, a byte.
-        held, n_threads = model.unary.size * totals.dtype.itemsize, self.threads.n_threads
-        room = max(ROUND_BYTES + 2 * model.unary.nbytes - held, ROUND_BYTES)
-        marks = n_threads if model.volume is not None else 8 * n_threads
-        affordable = min(room // n_sites - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
-        whole = QUANTUM * n_threads  # in a volume, every thread draws a multiple of the samples in a vector
-        quantum = whole if model.volume is not None and affordable >= whole else QUANTUM
-        return round_of(most, affordable, room // n_sites, marks, quantum)
-
-    def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
-        """Add votes or conditional probabilities; the threads divide the sites."""
-        if totals.counts is None:
-            totals.counts = np.zeros(model.unary.shape, totals.dtype)
-        counts = totals.counts
-        packed = drawn.arrays[0].ndim == 2
-        on_grid = model.grid is not None and model.unary.shape[2] > 2  # of two labels, as packed samples
-        in_rows = model.potts and (on_grid or model.volume is not None)
-        form = "bit_" if packed else "volume_" if in_rows and totals.conditional else ""
-        kernel = self.kernel_of(form + ("conditionals" if totals.conditional else "votes"))
-        terms: tuple[Any, ...] = ()
-        if totals.conditional:
-            terms = (model.unary, links_of(model)) if in_rows else (model.flat,)
-
-        def add(begin: int, stop: int) -> None:
-            for part, array in zip(drawn.parts, drawn.arrays, strict=True):
-                given: tuple[Any, ...] = (array, part.n_samples) if packed else (array,)
-                mine = of_images(counts, part.lo, part.hi)
-                if totals.conditional:
-                    kernel(*terms, *given, mine, part.lo, begin, stop)
-                else:
-                    kernel(*given, mine, begin, stop)
-
-        parts = ranges(stop - begin, self.threads.n_threads)
-        self.threads.map(add, [(begin + a, begin + b) for a, b in parts])
-
-    def read_totals(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
-        assert totals.counts is not None
-        dtype = model.unary.dtype
-        if totals.conditional:
-            probability = _divided(totals.counts, unit_of(totals.dtype) * n_samples, dtype)
-            totals.counts = None  # its memory holds the probabilities
-        else:
-            probability = totals.counts.astype(dtype)
-            probability /= n_samples
-        return probability, probability.argmax(axis=2)
 
     def _general(
         self, operation: str, model: ModelView, span: Span, given: tuple[Any, ...], first_image: int
@@ -293,25 +222,6 @@ def takes_bits(model: ModelView) -> bool:
     """Return whether `climb_bits` applies: two labels, Potts weights and a 4-connected grid of limited size."""
     two_labels = model.potts and model.unary.shape[2] == 2
     return two_labels and model.grid is not None and model.grid.whole_sites <= MAX_BIT_SITES
-
-
-def round_of(most: int, affordable: int, room: int, marks: int, quantum: int = QUANTUM) -> tuple[int, int]:
-    """Return the samples of a round (at most ``most``) and the images; ``room`` is the capacity in samples."""
-    rounds = 1 if affordable >= most else -(-most // max(quantum, affordable // quantum * quantum))
-    # Rounds of similar size: a last round of few samples would cost nearly as much as a full one.
-    count = most if rounds == 1 else max(quantum, most // (quantum * rounds) * quantum)
-    return count, max(1, room // (count + marks))
-
-
-def _divided(counts: Array, divisor: float, dtype: Any) -> Array:
-    """Return ``counts / divisor`` in the memory of the counts; single precision uses half of that of int64."""
-    shape, size = counts.shape, counts.size
-    flat = counts.reshape(-1)
-    for begin in range(0, size, CHUNK):  # the quotients are computed before they overwrite counts, from the front
-        flat.view(dtype)[begin : min(begin + CHUNK, size)] = flat[begin : begin + CHUNK] / divisor
-    del flat
-    counts.resize(-(-size * dtype.itemsize // counts.itemsize), refcheck=False)
-    return counts.view(dtype)[:size].reshape(shape)
 
 
 def _how(climb: Climb) -> tuple[Any, ...]:

@@ -30,17 +30,17 @@ _LANES, _FEW = 8, 8  # samples in a vector; labels that are worth it
 _LARGEST = 600.0  # products of exponentials of weights with a larger sum may overflow: their logarithms are added
 
 
-def volume_conditionals(unary, links, labels, sums, lo, begin, stop):
-    """Add to ``sums`` (n, S, L), int64 or uint32, at sites begin..stop."""
+def volume_conditionals(unary, links, labels, sums, first, lo, begin, stop):
+    """Add to ``sums`` (n, T, L), int64 or uint32, of the sites from ``first`` on, at sites begin..stop."""
     n_labels, n_slots, width = sums.shape[2], 2 * len(links.steps), links.shape[2]
     rows = row_arrays(links), np.empty((n_labels, width)), np.empty(width)
     own, terms = np.empty(n_labels), np.empty(n_labels * _LANES)
     scratch = own, terms, np.empty(n_labels, np.int64), np.empty(n_slots, labels.dtype)
-    add_images(unary, with_all_steps(links), labels, sums, unit_of(sums.dtype), lo, begin, stop, rows, scratch)
+    add_images(unary, with_all_steps(links), labels, sums, unit_of(sums.dtype), first, lo, begin, stop, rows, scratch)
 
 
 @kernel
-def add_images(unary, links, labels, sums, unit, lo, begin, stop, rows, scratch):
+def add_images(unary, links, labels, sums, unit, first, lo, begin, stop, rows, scratch):
     """Add the conditional probabilities row by row."""
     neighbours, powers, top = rows
     offset, weight, _, known = neighbours
@@ -59,7 +59,7 @@ def add_images(unary, links, labels, sums, unit, lo, begin, stop, rows, scratch)
             weigh_row(powers, top, unary[lo + n], r * width)
             for x in range(max(0, begin - r * width), min(width, stop - r * width)):
                 i = r * width + x
-                mine = sums[n, i]
+                mine = sums[n, i - first]
                 if top[x] == -np.inf:  # error fields removed the only label of a masked site: take the samples'
                     for s in range(n_samples):
                         mine[flat[i * n_samples + s]] += np.int64(unit)

@@ -10,7 +10,8 @@ import torch
 from locpmap.arrays import frozen, of_images
 from locpmap.errors import BackendError
 from locpmap.kernels.block_plan import MAX_LINE_LABELS
-from locpmap.kernels.cpu.sampling import ROUND_BYTES, drawn_fields, links_of, round_of, takes_fields, takes_volume
+from locpmap.kernels.cpu.sampling import drawn_fields, links_of, takes_fields, takes_volume
+from locpmap.kernels.cpu.totals import ROUND_BYTES, round_of
 from locpmap.kernels.fields import no_fields
 from locpmap.kernels.model import UNIT, Array
 from locpmap.kernels.perturbation import NONE, PERTURBED, RANDOM, Perturbation

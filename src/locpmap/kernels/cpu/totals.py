@@ -1,0 +1,177 @@
+"""Totals of samples on the CPU: votes or conditional probabilities.
+
+A *round* is a set of samples that are drawn in one call, before they are added to the totals.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from locpmap.arrays import of_images
+from locpmap.kernels.cpu.dispatch import Dispatch
+from locpmap.kernels.cpu.sampling import HostDrawn, links_of
+from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
+from locpmap.kernels.spec import ModelView
+from locpmap.kernels.threads import ranges
+
+# Limits of a round.
+ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
+SITE_BYTES = 64  # the same per site, if the labels are few
+MARKED_THREADS = 2  # threads whose marks count; the marks of others take more memory
+ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
+ROUND_SAMPLES = 64  # bits of a machine word
+CHUNK = 1 << 20  # totals that are divided at a time
+BAND = 1 << 15  # totals of rows that a thread finishes at a time
+
+
+@dataclass
+class HostTotals:
+    """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, in units of 1 / `unit_of`.
+
+    If all samples of an image are drawn in one round, its results are computed without storing totals.
+    """
+
+    conditional: bool
+    dtype: np.dtype[Any]
+    max_samples: int
+    counts: Array | None = None  # allocated when first needed
+    results: tuple[Array, Array] | None = None  # probabilities (N, S, L) and the most probable labels (N, S)
+
+
+class Totals(Dispatch):
+    """The operations of the contract on totals."""
+
+    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
+        """Return empty totals; the counts are allocated by the first call of `tally`."""
+        if kind != "conditional":
+            return HostTotals(False, np.min_scalar_type(max_samples), max_samples)
+        # Volumes are large: half the memory is enough for results in single precision.
+        narrow = model.potts and model.volume is not None and model.unary.dtype == np.float32
+        dtype = np.dtype(np.uint32 if narrow and max_samples * NARROW < 2**32 else np.int64)
+        return HostTotals(True, dtype, max_samples)
+
+    def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
+        n_images, n_sites, _ = model.unary.shape
+        # Per site, a climb stores a label per sample and a word of marks per thread; in a volume, a byte.
+        n_threads, limit = self.threads.n_threads, 2 * model.unary.nbytes
+        marks = n_threads if model.volume is not None else 8 * min(n_threads, MARKED_THREADS)
+        if model.volume is None:
+            limit = max(limit, SITE_BYTES * n_images * n_sites)
+
+        def fitting(held: int) -> tuple[int, int]:
+            room = (ROUND_BYTES + max(limit - held, 0)) // n_sites
+            return room, min(room - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
+
+        if totals.counts is None and most == totals.max_samples and in_rows(model, totals):
+            # A single image releases its labels while its probabilities are computed.
+            room, affordable = fitting(model.unary.nbytes if n_images > 1 else 0)
+            if affordable >= most:
+                return round_of(most, affordable, room, marks)
+        room, affordable = fitting(model.unary.size * totals.dtype.itemsize)
+        whole = QUANTUM * n_threads  # in a volume, every thread draws a multiple of the samples in a vector
+        quantum = whole if model.volume is not None and affordable >= whole else QUANTUM
+        return round_of(most, affordable, room, marks, quantum)
+
+    def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
+        """Add votes or conditional probabilities; the threads divide the sites."""
+        by_rows, everything = in_rows(model, totals), stop - begin == model.unary.shape[1]
+        if by_rows and everything and totals.counts is None and drawn.span.n_samples == totals.max_samples:
+            self._finish(model, drawn, totals)
+            return
+        if totals.counts is None:
+            totals.counts = np.zeros(model.unary.shape, totals.dtype)
+        counts = totals.counts
+        packed = drawn.arrays[0].ndim == 2
+        form = "bit_" if packed else "volume_" if by_rows else ""
+        kernel = self.kernel_of(form + ("conditionals" if totals.conditional else "votes"))
+        terms: tuple[Any, ...] = ()
+        if totals.conditional:
+            terms = (model.unary, links_of(model)) if by_rows else (model.flat,)
+
+        def add(begin: int, stop: int) -> None:
+            for part, array in zip(drawn.parts, drawn.arrays, strict=True):
+                given: tuple[Any, ...] = (array, part.n_samples) if packed else (array,)
+                mine = of_images(counts, part.lo, part.hi)
+                if by_rows:
+                    kernel(*terms, *given, mine, 0, part.lo, begin, stop)
+                elif totals.conditional:
+                    kernel(*terms, *given, mine, part.lo, begin, stop)
+                else:
+                    kernel(*given, mine, begin, stop)
+
+        parts = ranges(stop - begin, self.threads.n_threads)
+        self.threads.map(add, [(begin + a, begin + b) for a, b in parts])
+
+    def _finish(self, model: ModelView, drawn: HostDrawn, totals: HostTotals) -> None:
+        """Compute the results of images whose samples are all drawn; a single image releases its samples meanwhile.
+
+        The threads divide bands of rows, from the last row to the first.
+        """
+        lo, hi, _, n_samples = drawn.span
+        n_images, n_sites, n_labels = model.unary.shape
+        if totals.results is None:
+            totals.results = np.empty(model.unary.shape, model.unary.dtype), np.empty((n_images, n_sites), np.int64)
+        probability, labels = (array[lo:hi] for array in totals.results)
+        kernel, links, divisor = (
+            self.kernel_of("volume_conditionals"),
+            links_of(model),
+            unit_of(totals.dtype) * n_samples,
+        )
+
+        def finish(begin: int, stop: int) -> None:
+            sums = np.zeros((hi - lo, stop - begin, n_labels), totals.dtype)
+            for part, array in zip(drawn.parts, drawn.arrays, strict=True):
+                mine = of_images(sums, part.lo - lo, part.hi - lo)
+                kernel(model.unary, links, array, mine, begin, part.lo, begin, stop)
+            np.divide(sums, divisor, out=probability[:, begin:stop], casting="unsafe")
+            labels[:, begin:stop] = probability[:, begin:stop].argmax(axis=2)
+
+        _, height, width = links.shape
+        reach = width if model.volume is None else (height + 1) * width + 1  # to the last neighbour of a site
+        band = max(1, BAND // ((hi - lo) * width * n_labels)) * width
+        bounds = [(begin, min(begin + band, n_sites)) for begin in range(0, n_sites, band)]
+        at_once = 4 * self.threads.n_threads
+        for last in range(len(bounds), 0, -at_once):
+            jobs = bounds[max(0, last - at_once) : last]
+            self.threads.map(finish, jobs)
+            for array in drawn.arrays if n_images == 1 else []:
+                array.resize((1, min(jobs[0][0] + reach, array.shape[1]), array.shape[2]), refcheck=False)
+
+    def read_totals(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
+        if totals.results is not None:
+            return totals.results
+        assert totals.counts is not None
+        dtype = model.unary.dtype
+        if totals.conditional:
+            probability = _divided(totals.counts, unit_of(totals.dtype) * n_samples, dtype)
+            totals.counts = None  # its memory holds the probabilities
+        else:
+            probability = totals.counts.astype(dtype)
+            probability /= n_samples
+        return probability, probability.argmax(axis=2)
+
+
+def in_rows(model: ModelView, totals: HostTotals) -> bool:
+    """Return whether conditional probabilities are computed row by row; those of two labels on grids are packed."""
+    on_grid = model.grid is not None and model.unary.shape[2] > 2
+    return totals.conditional and model.potts and (on_grid or model.volume is not None)
+
+
+def round_of(most: int, affordable: int, room: int, marks: int, quantum: int = QUANTUM) -> tuple[int, int]:
+    """Return the samples of a round (at most ``most``) and the images; ``room`` is the capacity in samples."""
+    rounds = 1 if affordable >= most else -(-most // max(quantum, affordable // quantum * quantum))
+    # Rounds of similar size: a last round of few samples would cost nearly as much as a full one.
+    count = most if rounds == 1 else max(quantum, most // (quantum * rounds) * quantum)
+    return count, max(1, room // (count + marks))
+
+
+def _divided(counts: Array, divisor: float, dtype: Any) -> Array:
+    """Return ``counts / divisor`` in the memory of the counts; single precision uses half of that of int64."""
+    shape, size = counts.shape, counts.size
+    flat = counts.reshape(-1)
+    for begin in range(0, size, CHUNK):  # the quotients are computed before they overwrite counts, from the front
+        flat.view(dtype)[begin : min(begin + CHUNK, size)] = flat[begin : begin + CHUNK] / divisor
+    del flat
+    counts.resize(-(-size * dtype.itemsize // counts.itemsize), refcheck=False)
+    return counts.view(dtype)[:size].reshape(shape)
