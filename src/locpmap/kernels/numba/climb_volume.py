@@ -42,7 +42,7 @@ def climb_flat(climb, labels):
     sweeps, moved = np.zeros((len(labels), labels.shape[2]), np.int32), np.empty(n_sweeps, np.uint8)
     dirty, pending = np.empty(depth * height * width, np.uint8), np.empty((2, depth * height), np.bool_)
     state = dirty, pending, moved, room(planes * height * width, n_labels)
-    scratch = row_arrays(climb.links), scratch_room(n_labels, 2 * len(climb.links.steps))
+    scratch = row_arrays(climb.links), scratch_room(n_labels, 2 * len(climb.links.steps), width)
     climb = climb._replace(links=with_all_steps(climb.links))
     for n in range(len(labels)):
         for lane0 in range(0, labels.shape[2], LANES):

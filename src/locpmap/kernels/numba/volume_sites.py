@@ -26,6 +26,20 @@ class Sites(NamedTuple):
     threshold: Any  # (slots, 8): of two labels; the second is best if its support minus that of the first is larger
 
 
+class Odds(NamedTuple):
+    """Odds of the labels of sites: their probabilities relative to that of the best label."""
+
+    powers: Any  # (L, n) float64; 0 for the best label
+    top: Any  # (n,) the best score
+    best: Any  # (n,) int64: the best label
+    total: Any  # (n,) the sum, with 1 for the best label
+
+
+def odds_room(n_labels, n):
+    """Allocate the odds of n sites."""
+    return Odds(np.empty((n_labels, n)), np.empty(n), np.empty(n, np.int64), np.empty(n))
+
+
 def room(slots, n_labels):
     """Allocate the described sites."""
     two = n_labels == 2
@@ -42,14 +56,48 @@ def room(slots, n_labels):
 def describe_row(sites, unary, draw, temperature, scratch, dirty, row, lanes):
     """Describe the marked sites of a row in columns of one parity."""
     begin, slot0, site0, width, parity = row
+    n_labels, inverse, count = unary.shape[1], 1 / temperature, 0
     for x in range(parity, width, 2):
+        count += dirty[begin + x] != 0 and sites.best[slot0 + x] == UNKNOWN
+    at_once = n_labels > 2 and 8 * count > width
+    if at_once:
+        weigh_sites(unary, inverse, begin + parity, (width - parity + 1) >> 1, scratch.odds)
+    for x in range(parity, width if count else 0, 2):
         i, slot = begin + x, slot0 + x
         if dirty[i] == 0 or sites.best[slot] != UNKNOWN:
             continue
-        if unary.shape[1] == 2:
+        if n_labels == 2:
             describe_two(sites, unary, draw, temperature, i, slot, site0 + x, lanes)
-        else:
-            describe_site(sites, unary, draw, 1 / temperature, scratch.words, scratch.tail, i, slot, site0 + x, lanes)
+            continue
+        if not at_once:
+            weigh_sites(unary, inverse, i, 1, scratch.odds)
+        describe_site(sites, draw, scratch.words, scratch.odds, x >> 1 if at_once else 0, slot, site0 + x, lanes)
+
+
+@inner
+def weigh_sites(unary, inverse, first, n, odds):
+    """Fill the odds of n sites, every second one from ``first`` on."""
+    powers, top, best, total = odds
+    for k in range(len(powers)):
+        mine = powers[k]
+        for j in range(n):
+            mine[j] = unary[first + 2 * j, k]
+    for j in range(n):
+        top[j], best[j], total[j] = powers[0, j], 0, 0.0
+    for k in range(1, len(powers)):
+        mine = powers[k]
+        for j in range(n):
+            best[j] = k if mine[j] > top[j] else best[j]
+            top[j] = mine[j] if mine[j] > top[j] else top[j]
+    for k in range(len(powers)):
+        mine = powers[k]
+        for j in range(n):
+            power = exp((mine[j] - top[j]) * inverse)
+            mine[j] = 0.0 if best[j] == k else power
+        for j in range(n):
+            total[j] += mine[j]
+    for j in range(n):
+        total[j] += 1.0
 
 
 @inlined
@@ -73,23 +121,13 @@ def describe_two(sites, unary, draw, temperature, i, slot, site, lanes):
 
 
 @inlined
-def describe_site(sites, unary, draw, inverse, words, tail, i, slot, site, lanes):
+def describe_site(sites, draw, words, odds, j, slot, site, lanes):
     """Draw the first labels of a site with more than two labels, and the leading bytes of their clocks."""
-    n_labels = len(tail)
-    best, top = 0, unary[i, 0]
-    for k in range(1, n_labels):
-        if unary[i, k] > top:
-            best, top = k, unary[i, k]
-    for k in range(n_labels):
-        tail[k] = exp((np.float64(unary[i, k]) - top) * inverse)
-    tail[best] = 0.0
-    total = 0.0
-    for k in range(n_labels):
-        total += tail[k]
-    total += 1.0
+    powers, best, total = odds.powers, odds.best[j], odds.total[j]
+    n_labels = len(powers)
     if n_labels <= FEW:
         for k in range(n_labels):
-            sites.inverse_p[slot, k] = total / tail[k]
+            sites.inverse_p[slot, k] = total / powers[k, j]
         sites.inverse_p[slot, best] = total
     else:
         sites.inverse_p[slot, 0] = total
@@ -99,7 +137,7 @@ def describe_site(sites, unary, draw, inverse, words, tail, i, slot, site, lanes
     u = (to_doubles(word >> ints(32 - BITS)) + doubles(0.5)) * doubles(2.0**-BITS) * doubles(total) - doubles(1.0)
     label, below = ints(0), 0.0
     for k in range(n_labels - 1):
-        below += tail[k]
+        below += powers[k, j]
         label += select(u > doubles(below), ints(1), ints(0))
     sites.best[slot] = best
     store(sites.first.reshape(-1), LANES * slot, select(u > doubles(0.0), label, ints(best)))

@@ -21,14 +21,14 @@ from locpmap.kernels.numba.vectors import (
     store,
 )
 from locpmap.kernels.numba.volume_contest import contest, judge, wait_words
-from locpmap.kernels.numba.volume_sites import FEW, LANES
+from locpmap.kernels.numba.volume_sites import FEW, LANES, odds_room
 
 
 class Scratch(NamedTuple):
     """Scratch arrays of a visit."""
 
     bounds: Any  # (4 · 256,) float32: the table of `potts_contest`, transposed
-    tail: Any  # (L,) of `describe_site`
+    odds: Any  # of the sites of a row, see `weigh_sites`
     words: Any  # (16,) uint32: random words of the lanes
     support: Any  # (L · 8,) float32: sums of the weights of the neighbours with each label, for few labels
     low: Any  # (L · 8,) float32: of `judge`
@@ -37,12 +37,12 @@ class Scratch(NamedTuple):
     call: Any  # (5,) int64: a call of Philox and its number
 
 
-def scratch_room(n_labels, n_slots):
-    """Allocate scratch for sites with at most ``n_slots`` neighbours."""
+def scratch_room(n_labels, n_slots, width):
+    """Allocate scratch for rows of ``width`` sites with at most ``n_slots`` neighbours."""
     lanes = LANES * min(n_labels, FEW)
     return Scratch(
         np.ascontiguousarray(BOUNDS.reshape(256, 4).T).ravel(),
-        np.empty(n_labels),
+        odds_room(n_labels, (width + 1) // 2),
         np.zeros(2 * LANES, np.uint32),
         np.empty(lanes, np.float32),
         np.empty(lanes, np.float32),
