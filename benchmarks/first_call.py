@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import locpmap as lp
 unary = np.random.default_rng(0).normal(size=(64, 64, 4)).astype(np.float32)
-result = lp.infer(lp.Potentials.grid(unary, 1.0), "locpmap", n_samples=50, probability="votes", seed=0)
+result = lp.infer(lp.Potentials.grid(unary, 1.0), "locpmap", n_samples=50, seed=0)
 assert result.variance is not None
 assert "torch" not in sys.modules, "torch was imported"
 """

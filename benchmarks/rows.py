@@ -35,14 +35,14 @@ ROWS = [
     Row(
         "locpmap",
         "M = 50, random start",
-        partial(ours.decode, method="locpmap", n_samples=50, probability="votes"),
+        partial(ours.decode, method="locpmap", n_samples=50),
         EASY + HARD,
         versus=DECODED,
     ),
     Row(
         "locpmap, perturbed start",
         "M = 50",
-        partial(ours.decode, method="locpmap", n_samples=50, probability="votes", start="perturbed"),
+        partial(ours.decode, method="locpmap", n_samples=50, start="perturbed"),
         EASY + HARD,
         versus=DECODED,
     ),

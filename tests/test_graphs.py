@@ -13,7 +13,7 @@ from tests.support.graph_checks import check_independent, check_window
 from tests.support.strategies import graphs
 
 from locpmap.errors import InputError, InputTypeError, LocpmapError
-from locpmap.graphs import Graph, Grid
+from locpmap.graphs import Graph, Grid, Volume
 from locpmap.graphs.adjacency import adjacency, colour_classes, greedy_colours
 
 SHAPES = [(1, 1), (1, 2), (1, 5), (5, 1), (2, 2), (3, 4), (5, 3)]
@@ -145,11 +145,20 @@ def test_graph_without_edges() -> None:
         assert graph.adjacency().indptr.tolist() == [0, 0, 0, 0]
 
 
-def test_grid_adjacency_matches_its_edges() -> None:
-    grid = Grid(3, 4, 8)
-    for field, same in zip(grid.adjacency(), adjacency(12, grid.edges()), strict=True):
+@pytest.mark.parametrize(
+    "box",
+    [
+        *(Grid(height, width, near) for height, width in ((1, 1), (1, 5), (5, 1), (2, 2), (3, 4)) for near in (4, 8)),
+        *(Volume(*shape, near) for shape in ((1, 1, 1), (1, 2, 1), (1, 3, 4), (3, 2, 5)) for near in (6, 26)),
+    ],
+    ids=str,
+)
+def test_adjacency_of_boxes_matches_their_edges(box: Grid | Volume) -> None:
+    for field, same in zip(box.adjacency(), adjacency(box.n_sites, box.edges()), strict=True):
+        assert np.asarray(field).dtype == np.asarray(same).dtype
         np.testing.assert_array_equal(field, same)
-    check_independent(grid.edges(), greedy_colours(*grid.adjacency()[:2]))
+    check_independent(box.edges(), greedy_colours(*box.adjacency()[:2]))
+    check_independent(box.edges(), box.colours())
 
 
 def test_graph_edges_are_copied_and_read_only() -> None:

@@ -7,6 +7,7 @@ Changes that preserve the keys must give identical results with noise as well.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -157,7 +158,7 @@ def models(dtype: Any = np.float64) -> dict[str, Potentials]:
 
 DECODERS = {
     "votes": LocPMAP(22, probability="votes", keep_samples=True),
-    "conditional": LocPMAP(22, probability="conditional"),
+    "conditional": LocPMAP(22, probability="conditional", keep_samples=True),
     "rows": LocPMAP(22, blocks="rows+columns"),
 }
 
@@ -248,29 +249,40 @@ def test_any_chunk_size(name: str, decoder: str, limit: str, value: int, monkeyp
     whole = infer(pot, DECODERS[decoder], seed=6)
     rounds: list[int] = []
     monkeypatch.setattr(totals, limit, value)
-    check_identical(whole, infer(pot, DECODERS[decoder], seed=6, progress=lambda done, total: rounds.append(done)))
+    parts = infer(pot, DECODERS[decoder], seed=6, n_threads=2, progress=lambda done, total: rounds.append(done))
+    check_identical(whole, parts)
     assert len(rounds) > 1
 
 
 @pytest.mark.parametrize("backend", ["numba", "reference"])
 @pytest.mark.parametrize("images", [slice(0, 1), slice(0, 3)])
 @pytest.mark.parametrize("connectivity", [4, 6, 26])
+@pytest.mark.parametrize("decoder", ["votes", "conditional"])
 def test_results_by_bands_equal_those_by_rounds(
-    connectivity: int, images: slice, backend: str, monkeypatch: pytest.MonkeyPatch
+    decoder: str, connectivity: int, images: slice, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bands of one row, whose samples are released, give the results of totals over several rounds."""
+    """Samples that wait, and are added and released in bands of one row, give the results of totals."""
     unary = np.random.default_rng(8).normal(size=(3, 4, 5, 3, 3))
     if connectivity == 4:
         pot = Potentials.grid(unary.reshape(3, 20, 3, 3)[images], 0.7)
     else:
         pot = Potentials.volume(unary[images], 0.4, connectivity=connectivity)
-    decoder = DECODERS["conditional"]
     monkeypatch.setattr(totals, "BAND", 1)
-    bands = infer(pot, decoder, seed=6, n_threads=3, backend=backend)
     monkeypatch.setattr(totals, "ROUND_SAMPLES", 8)
-    check_identical(bands, infer(pot, decoder, seed=6, n_threads=3, backend=backend))
-    kept = infer(pot, LocPMAP(22, keep_samples=True), seed=6, backend=backend)
-    check_identical(kept, infer(pot, LocPMAP(22, keep_samples=True), seed=6, backend=backend, n_threads=2))
+    bands = infer(pot, DECODERS[decoder], seed=6, n_threads=2, backend=backend)
+    monkeypatch.setattr(totals, "ROUND_BYTES", -1_000_000)
+    check_identical(bands, infer(pot, DECODERS[decoder], seed=6, n_threads=3, backend=backend))
+
+
+@pytest.mark.parametrize("decoder", ["votes", "conditional"])
+def test_a_time_limit_keeps_whole_rounds(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pot = Potentials.grid(np.random.default_rng(8).normal(size=(12, 5, 3)), 0.7)
+    monkeypatch.setattr(totals, "ROUND_SAMPLES", 8)
+    some = infer(pot, DECODERS[decoder], seed=6, n_threads=2, max_seconds=0)
+    assert some.n_samples == 16
+    few = infer(pot, replace(DECODERS[decoder], n_samples=16), seed=6)
+    assert some.probability.tobytes() == few.probability.tobytes()
+    np.testing.assert_array_equal(some.labels, few.labels)
 
 
 @pytest.mark.parametrize("decoder", ["votes", "conditional"])

@@ -114,7 +114,7 @@ def test_climbs_conditionals_and_votes_match_the_reference(shape: tuple[int, int
     reference_conditionals(pot.model, labels, sums, lo, 0, pot.n_sites)
     conditionals(place_model(pot), found, mine[0], lo, 0, pot.n_sites)
     assert np.abs(mine[0].cpu().numpy() - sums).max() <= R * 2**6  # in units of 2^-40: rounding in double precision
-    reference_votes(labels, counts, 0, pot.n_sites)
+    reference_votes(labels, counts, 0, 0, pot.n_sites)
     votes(found, mine[1], 0, pot.n_sites)
     np.testing.assert_array_equal(mine[1].cpu().numpy(), counts)
 
@@ -148,7 +148,7 @@ def test_votes_of_some_sites_match_the_reference() -> None:
     labels = np.random.default_rng(0).integers(0, 3, (2, 5, 150)).astype(np.uint8)
     counts = np.zeros((2, 5, 3), np.int32)
     found = place(counts)
-    reference_votes(labels, counts, 1, 4)
+    reference_votes(labels, counts, 0, 1, 4)
     votes(place(labels), found, 1, 4)
     np.testing.assert_array_equal(found.cpu().numpy(), counts)
 
@@ -161,7 +161,7 @@ def test_votes_of_many_samples_match_the_reference(n_labels: int) -> None:
         labels = rng.integers(0, n_labels, (2, 131, room)).astype(kind)[:, :, :n_samples]
         labels[:, 7] = n_labels - 1  # all samples equal
         counts = np.zeros((2, 131, n_labels), np.int64)
-        reference_votes(labels, counts, 0, 131)
+        reference_votes(labels, counts, 0, 0, 131)
         found = place(np.zeros(counts.shape, np.int32))
         votes(place(labels), found, 0, 131)
         np.testing.assert_array_equal(found.cpu().numpy(), counts)

@@ -51,7 +51,8 @@ def greedy_colours(indptr: npt.NDArray[np.int64], neighbour: npt.NDArray[np.int3
 
 def colour_classes(colours: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
     """Return the sites sorted by colour, then by number, and the position where each colour class begins."""
-    order = np.argsort(colours, kind="stable").astype(np.int32)
-    class_ptr = np.zeros(int(colours.max(initial=-1)) + 2, np.int64)
+    most = int(colours.max(initial=-1))
+    order = np.argsort(colours.astype(np.min_scalar_type(most + 1)), kind="stable").astype(np.int32)  # bytes: in O(S)
+    class_ptr = np.zeros(most + 2, np.int64)
     np.cumsum(np.bincount(colours), out=class_ptr[1:])
     return order, class_ptr

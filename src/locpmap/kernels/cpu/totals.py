@@ -10,16 +10,16 @@ import numpy as np
 
 from locpmap.arrays import of_images
 from locpmap.kernels.cpu.dispatch import Dispatch
-from locpmap.kernels.cpu.sampling import HostDrawn, links_of
+from locpmap.kernels.cpu.sampling import HostDrawn, links_of, takes_bits
 from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
-from locpmap.kernels.spec import ModelView
+from locpmap.kernels.spec import ModelView, Span
 from locpmap.kernels.threads import ranges
 
 # Limits of a round.
 ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
 SITE_BYTES = 64  # the same per site, if the labels are few
 MARKED_THREADS = 2  # threads whose marks count; the marks of others take more memory
-ROUND_WORK = 1 << 28  # images, sites and samples multiplied: progress and time limits are checked between rounds
+ROUND_WORK = 1 << 26  # images, sites and samples per thread: progress and time limits are checked between rounds
 ROUND_SAMPLES = 64  # bits of a machine word
 CHUNK = 1 << 20  # totals that are divided at a time
 BAND = 1 << 15  # totals of rows that a thread finishes at a time
@@ -29,14 +29,14 @@ BAND = 1 << 15  # totals of rows that a thread finishes at a time
 class HostTotals:
     """Totals (N, S, L): votes in the smallest sufficient integer type, or probabilities, in units of 1 / `unit_of`.
 
-    If all samples of an image are drawn in one round, its results are computed without storing totals.
+    If all samples fit into memory, they wait until the end, and the results are computed without storing totals.
     """
 
     conditional: bool
     dtype: np.dtype[Any]
     max_samples: int
     counts: Array | None = None  # allocated when first needed
-    results: tuple[Array, Array] | None = None  # probabilities (N, S, L) and the most probable labels (N, S)
+    waiting: list[tuple[ModelView, Span, Array]] | None = None  # samples with their models, images and numbers
 
 
 class Totals(Dispatch):
@@ -58,31 +58,31 @@ class Totals(Dispatch):
         marks = n_threads if model.volume is not None else 8 * min(n_threads, MARKED_THREADS)
         if model.volume is None:
             limit = max(limit, SITE_BYTES * n_images * n_sites)
+        affordable = min(ROUND_WORK * n_threads // (n_images * n_sites), ROUND_SAMPLES)
+        whole = QUANTUM * n_threads  # every thread draws a multiple of the samples that share noise
 
-        def fitting(held: int) -> tuple[int, int]:
-            room = (ROUND_BYTES + max(limit - held, 0)) // n_sites
-            return room, min(room - marks, ROUND_WORK // (n_images * n_sites), ROUND_SAMPLES)
+        if totals.counts is None and most == totals.max_samples and may_wait(model, totals):
+            width = 1 if model.grid is not None or model.volume is not None else 2  # of a label
+            held = model.unary.nbytes if n_images > 1 else 0  # a single image releases labels for its results
+            if n_images * n_sites * (width * most + marks) <= ROUND_BYTES + limit - held:
+                totals.waiting = []
+        if totals.waiting is not None:
+            return min(most, max(whole, affordable if affordable >= most else affordable // whole * whole)), n_images
 
-        if totals.counts is None and most == totals.max_samples and in_rows(model, totals):
-            # A single image releases its labels while its probabilities are computed.
-            room, affordable = fitting(model.unary.nbytes if n_images > 1 else 0)
-            if affordable >= most:
-                return round_of(most, affordable, room, marks)
-        room, affordable = fitting(model.unary.size * totals.dtype.itemsize)
-        whole = QUANTUM * n_threads  # in a volume, every thread draws a multiple of the samples in a vector
-        quantum = whole if model.volume is not None and affordable >= whole else QUANTUM
-        return round_of(most, affordable, room, marks, quantum)
+        room = (ROUND_BYTES + max(limit - model.unary.size * totals.dtype.itemsize, 0)) // n_sites
+        affordable = min(affordable, room - marks)
+        in_vectors = model.volume is not None and affordable >= whole
+        return round_of(most, affordable, room, marks, whole if in_vectors else QUANTUM)
 
     def tally(self, model: ModelView, drawn: HostDrawn, totals: HostTotals, begin: int, stop: int) -> None:
-        """Add votes or conditional probabilities; the threads divide the sites."""
-        by_rows, everything = in_rows(model, totals), stop - begin == model.unary.shape[1]
-        if by_rows and everything and totals.counts is None and drawn.span.n_samples == totals.max_samples:
-            self._finish(model, drawn, totals)
+        """Add votes or conditional probabilities, or let the samples wait; the threads divide the sites."""
+        if totals.waiting is not None:
+            assert stop - begin == model.unary.shape[1]  # only a GPU's memory is so short that sites are divided
+            totals.waiting += [(model, part, array) for part, array in zip(drawn.parts, drawn.arrays, strict=True)]
             return
         if totals.counts is None:
             totals.counts = np.zeros(model.unary.shape, totals.dtype)
-        counts = totals.counts
-        packed = drawn.arrays[0].ndim == 2
+        counts, by_rows, packed = totals.counts, in_rows(model, totals), drawn.arrays[0].ndim == 2
         form = "bit_" if packed else "volume_" if by_rows else ""
         kernel = self.kernel_of(form + ("conditionals" if totals.conditional else "votes"))
         terms: tuple[Any, ...] = ()
@@ -97,50 +97,17 @@ class Totals(Dispatch):
                     kernel(*terms, *given, mine, 0, part.lo, begin, stop)
                 elif totals.conditional:
                     kernel(*terms, *given, mine, part.lo, begin, stop)
-                else:
+                elif packed:
                     kernel(*given, mine, begin, stop)
+                else:
+                    kernel(*given, mine, 0, begin, stop)
 
         parts = ranges(stop - begin, self.threads.n_threads)
         self.threads.map(add, [(begin + a, begin + b) for a, b in parts])
 
-    def _finish(self, model: ModelView, drawn: HostDrawn, totals: HostTotals) -> None:
-        """Compute the results of images whose samples are all drawn; a single image releases its samples meanwhile.
-
-        The threads divide bands of rows, from the last row to the first.
-        """
-        lo, hi, _, n_samples = drawn.span
-        n_images, n_sites, n_labels = model.unary.shape
-        if totals.results is None:
-            totals.results = np.empty(model.unary.shape, model.unary.dtype), np.empty((n_images, n_sites), np.int64)
-        probability, labels = (array[lo:hi] for array in totals.results)
-        kernel, links, divisor = (
-            self.kernel_of("volume_conditionals"),
-            links_of(model),
-            unit_of(totals.dtype) * n_samples,
-        )
-
-        def finish(begin: int, stop: int) -> None:
-            sums = np.zeros((hi - lo, stop - begin, n_labels), totals.dtype)
-            for part, array in zip(drawn.parts, drawn.arrays, strict=True):
-                mine = of_images(sums, part.lo - lo, part.hi - lo)
-                kernel(model.unary, links, array, mine, begin, part.lo, begin, stop)
-            np.divide(sums, divisor, out=probability[:, begin:stop], casting="unsafe")
-            labels[:, begin:stop] = probability[:, begin:stop].argmax(axis=2)
-
-        _, height, width = links.shape
-        reach = width if model.volume is None else (height + 1) * width + 1  # to the last neighbour of a site
-        band = max(1, BAND // ((hi - lo) * width * n_labels)) * width
-        bounds = [(begin, min(begin + band, n_sites)) for begin in range(0, n_sites, band)]
-        at_once = 4 * self.threads.n_threads
-        for last in range(len(bounds), 0, -at_once):
-            jobs = bounds[max(0, last - at_once) : last]
-            self.threads.map(finish, jobs)
-            for array in drawn.arrays if n_images == 1 else []:
-                array.resize((1, min(jobs[0][0] + reach, array.shape[1]), array.shape[2]), refcheck=False)
-
     def read_totals(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
-        if totals.results is not None:
-            return totals.results
+        if totals.waiting:
+            return self._results(model, totals, n_samples)
         assert totals.counts is not None
         dtype = model.unary.dtype
         if totals.conditional:
@@ -150,6 +117,48 @@ class Totals(Dispatch):
             probability = totals.counts.astype(dtype)
             probability /= n_samples
         return probability, probability.argmax(axis=2)
+
+    def _results(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
+        """Compute the results of the waiting samples, which a single image releases meanwhile.
+
+        The threads divide bands of sites or of whole rows, from the last one to the first.
+        """
+        n_images, n_sites, n_labels = model.unary.shape
+        probability, labels = np.empty(model.unary.shape, model.unary.dtype), np.empty((n_images, n_sites), np.int64)
+        waiting, totals.waiting = totals.waiting or [], None
+        width, reach = 1, 0  # of a row; to the last neighbour of a site
+        kernel, divisor = self.kernel_of("votes"), float(n_samples)
+        if totals.conditional:
+            _, height, width = links_of(model).shape
+            reach = width if model.volume is None else (height + 1) * width + 1
+            kernel, divisor = self.kernel_of("volume_conditionals"), unit_of(totals.dtype) * n_samples
+
+        def compute(begin: int, stop: int) -> None:
+            sums = np.zeros((n_images, stop - begin, n_labels), totals.dtype)
+            for view, part, array in waiting:
+                mine = of_images(sums, part.lo, part.hi)
+                if totals.conditional:
+                    kernel(view.unary, links_of(view), array, mine, begin, part.lo, begin, stop)
+                else:
+                    kernel(array, mine, begin, begin, stop)
+            np.divide(sums, divisor, out=probability[:, begin:stop], casting="unsafe")
+            labels[:, begin:stop] = probability[:, begin:stop].argmax(axis=2)
+
+        band = max(1, BAND // (n_images * width * n_labels)) * width
+        bounds = [(begin, min(begin + band, n_sites)) for begin in range(0, n_sites, band)]
+        at_once = 4 * self.threads.n_threads
+        for last in range(len(bounds), 0, -at_once):
+            jobs = bounds[max(0, last - at_once) : last]
+            self.threads.map(compute, jobs)
+            for *_, array in waiting if n_images == 1 else []:
+                if array.flags.owndata:
+                    array.resize((1, min(jobs[0][0] + reach, array.shape[1]), array.shape[2]), refcheck=False)
+        return probability, labels
+
+
+def may_wait(model: ModelView, totals: HostTotals) -> bool:
+    """Return whether samples may wait for the others: if they are not packed, and can be added in bands."""
+    return in_rows(model, totals) or not (totals.conditional or takes_bits(model))
 
 
 def in_rows(model: ModelView, totals: HostTotals) -> bool:

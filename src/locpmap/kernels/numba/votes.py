@@ -4,8 +4,8 @@ from locpmap.kernels.numba.compiling import kernel
 
 
 @kernel
-def votes(labels, totals, begin, stop):
-    """Add one to ``totals[n, i, labels[n, i, s]]`` for sites begin..stop; labels (n, S, R), totals (n, S, L)."""
+def votes(labels, totals, first, begin, stop):
+    """Add one to the total of ``labels[n, i, s]`` at sites begin..stop; totals (n, T, L) of sites from ``first`` on."""
     n_samples = labels.shape[2]
     for n in range(labels.shape[0]):
         for i in range(begin, stop):
@@ -14,8 +14,8 @@ def votes(labels, totals, begin, stop):
             same = 0
             for s in range(n_samples):
                 same += labels[n, i, s] == usual
-            totals[n, i, usual] += same
+            totals[n, i - first, usual] += same
             if same < n_samples:
                 for s in range(n_samples):
                     if labels[n, i, s] != usual:
-                        totals[n, i, labels[n, i, s]] += 1
+                        totals[n, i - first, labels[n, i, s]] += 1
