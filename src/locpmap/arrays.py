@@ -248,6 +248,13 @@ def of_images(array: Any, lo: int, hi: int) -> Any:
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
 
 
+def best_labels(scores: Any) -> Any:
+    """Return the label with the largest of its scores (N, S, L) at every site, (N, S); the smallest one of a tie."""
+    if scores.shape[2] == 2:  # several times faster than argmax
+        return cast(scores[:, :, 1] > scores[:, :, 0], "int64")
+    return scores.argmax(axis=2)
+
+
 def label_sums(array: Any) -> Any:
     """Return the sums (N, S, 1) over the last of three axes, with the same rounding at every site."""
     if is_tensor(array):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, namespace, place_like
+from locpmap.arrays import Array, best_labels, cast, namespace, place_like
 from locpmap.errors import InputError, whole_number, within
 from locpmap.graphs.block_draws import plan_draws
 from locpmap.inference.decoder import Outcome, Problem, Step
@@ -186,7 +186,7 @@ class Gibbs(Sampler):
         probability = cast(sum(totals) / (max(n_samples, 1) * self.n_chains), problem.potentials.unary.dtype)
         r_hat, n_effective = state.halves.read(n_samples, totals) if self.n_chains > 1 else (None, None)
         return Outcome(
-            labels=probability.argmax(axis=2),
+            labels=best_labels(probability),
             probability=probability,
             n_sweeps=state.sweeps,
             n_samples=n_samples * self.n_chains,

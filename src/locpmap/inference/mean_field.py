@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, label_sums, namespace
+from locpmap.arrays import Array, best_labels, cast, label_sums, namespace
 from locpmap.errors import InputError, whole_number, within
 from locpmap.inference.decoder import Decoder, Locality, Outcome, Problem, Step
 from locpmap.kernels.model import UNVISITED
@@ -85,7 +85,7 @@ class MeanField(Decoder):
         beliefs = cast(state.beliefs, "float64")
         beliefs = beliefs / label_sums(beliefs)
         return Outcome(
-            labels=beliefs.argmax(axis=2),
+            labels=best_labels(beliefs),
             probability=cast(beliefs, problem.potentials.unary.dtype),
             n_sweeps=state.sweeps,
             log_partition=problem.kernels.mean_field_bound(problem.view, beliefs),

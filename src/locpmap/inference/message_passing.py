@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from locpmap.arrays import cast, namespace
+from locpmap.arrays import best_labels, cast, namespace
 from locpmap.errors import InputError, whole_number, within
 from locpmap.inference.decoder import Decoder, Outcome, Problem, Step
 from locpmap.kernels.spec import Messages, Plan
@@ -48,7 +48,7 @@ class SumProduct(MessagePassing):
         """Return the outcome of log-beliefs (N, S, L), which are overwritten."""
         probability = cast(namespace(beliefs).exp(beliefs, out=beliefs), problem.potentials.unary.dtype)
         return Outcome(
-            labels=probability.argmax(axis=2),
+            labels=best_labels(probability),
             probability=probability,
             log_partition=log_partition,
             log_partition_kind=kind,

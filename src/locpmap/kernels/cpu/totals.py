@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import of_images
+from locpmap.arrays import best_labels, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch
 from locpmap.kernels.cpu.sampling import HostDrawn, links_of, takes_bits
 from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
@@ -116,7 +116,7 @@ class Totals(Dispatch):
         else:
             probability = totals.counts.astype(dtype)
             probability /= n_samples
-        return probability, probability.argmax(axis=2)
+        return probability, best_labels(probability)
 
     def _results(self, model: ModelView, totals: HostTotals, n_samples: int) -> tuple[Array, Array]:
         """Compute the results of the waiting samples, which a single image releases meanwhile.
@@ -142,7 +142,7 @@ class Totals(Dispatch):
                 else:
                     kernel(array, mine, begin, begin, stop)
             np.divide(sums, divisor, out=probability[:, begin:stop], casting="unsafe")
-            labels[:, begin:stop] = probability[:, begin:stop].argmax(axis=2)
+            labels[:, begin:stop] = best_labels(probability[:, begin:stop])
 
         band = max(1, BAND // (n_images * width * n_labels)) * width
         bounds = [(begin, min(begin + band, n_sites)) for begin in range(0, n_sites, band)]
