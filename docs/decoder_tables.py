@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/decoders.md"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 RUNS = {"MNIST": "results/mnist/result.json", "silhouettes": "results/caltech/result.json"}
-BENCHMARK = "benchmarks/results/cpu-intel-r-xeon-r-processor-2-50ghz-2-cores.json"
+BENCHMARK = "benchmarks/results/cpu-intel-r-xeon-r-processor-2-10ghz-2-cores.json"
 MODELS = {
     "raw-pl": "Weights learned by pseudolikelihood, on intensities",
     "raw-consistent": "Weights learned consistently, on intensities",

@@ -19,7 +19,7 @@ from locpmap.kernels.threads import ranges
 ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow with the number of samples
 SITE_BYTES = 64  # the same per site, if the labels are few
 MARKED_THREADS = 2  # threads whose marks count; the marks of others take more memory
-ROUND_WORK = 1 << 26  # images, sites and samples per thread: progress and time limits are checked between rounds
+ROUND_WORK = 1 << 27  # images, sites and samples per thread: progress and time limits are checked between rounds
 ROUND_SAMPLES = 64  # bits of a machine word
 CHUNK = 1 << 20  # totals that are divided at a time
 BAND = 1 << 15  # totals of rows that a thread finishes at a time
