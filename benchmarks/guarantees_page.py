@@ -24,7 +24,7 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
         "coverage",
         "of labels that occur",
         "lowest coverage of a label",
-        "of the three groups by size",
+        "lowest coverage of the three groups by size",
     )
     tables = {
         "labels": table(

@@ -74,7 +74,7 @@ def _cells(run: dict[str, Any], level: str, model: str) -> dict[str, str]:
     best_iou = max((iou for iou, _, few in found.values() if not few), default=None)
     best_nll = min((nll for _, nll, few in found.values() if nll is not None and not few), default=None)
     return {
-        name: f"{_number(iou, iou == best_iou)} / {_number(nll, nll == best_nll)}{'*' if few else ''}"
+        name: f"{_number(iou, iou == best_iou and not few)} / {_number(nll, nll == best_nll and not few)}{'*' * few}"
         for name, (iou, nll, few) in found.items()
     }
 

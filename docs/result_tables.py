@@ -55,8 +55,8 @@ def denoising(record: Record) -> str:
     words = [
         f"{_shown(ours, 4)} against {_shown(network, 4)} at σ = {level.sigma[0]:.2g}" for level, ours, network in pairs
     ]
-    joined = " and ".join(words)
-    return f"{text}\n\nNetwork and CRF learned together, decoded by LocPMAP, compared with the network alone: {joined}."
+    learned = "Network and CRF learned together, decoded by LocPMAP with conditional probabilities"
+    return f"{text}\n\n{learned}, compared with the network alone: {' and '.join(words)}."
 
 
 def scenes(record: Record) -> str:

@@ -57,7 +57,9 @@ def infer(
             other noise if a Potts weight of the batch is negative (``result.noise``).
         max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
             the result so far.  A step of ``gibbs``, ``annealing`` or message passing is one sweep on the CPU, and up to
-            64 on a GPU.  ``exact`` has no partial result and raises InputError.
+            64 on a GPU.  A step of ``locpmap`` draws up to 64 samples, fewer if images are large: with the
+            default of 50 samples, it is the whole run on images of up to 2.5 megapixels per thread.  Compiling counts.
+            ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
         progress (callable, default None): Function called as ``progress(done, total)`` after every step.  The unit
             depends on the decoder: samples (locpmap, icm_iter, perturb_and_map, perturb_and_max_product), images or
