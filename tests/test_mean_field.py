@@ -18,6 +18,7 @@ from locpmap.errors import InputError
 from locpmap.inference import infer
 from locpmap.inference.mean_field import MeanField
 from locpmap.kernels.model import CHANGED
+from locpmap.kernels.numba.bits import all_zero
 from locpmap.kernels.numba.softmax_rows import softmax
 from locpmap.kernels.placement import BACKENDS
 from locpmap.potentials import Potentials
@@ -298,3 +299,21 @@ def test_bad_options(options: dict[str, Any]) -> None:
 def test_sweep_limit_is_reported() -> None:
     result = infer(ODD["primes"], MeanField(max_sweeps=2))
     assert (result.status, result.n_sweeps) == (Status.MAX_SWEEPS, 2)
+
+
+def test_one_marked_site_continues_the_sweeps() -> None:
+    """Of two sites, at most one is marked after a sweep; the last one alone is marked after the first sweep."""
+    unary = np.array([[[2.0, 0.0], [0.0, 0.3]]])
+    for first, weight in ((unary, 1.0), (unary[:, ::-1], 1.0), (unary, -1.5)):
+        result = infer(Potentials.grid(first, weight), CONVERGED)
+        q = result.probability[0]
+        np.testing.assert_allclose(q, exact_softmax(first[0] + weight * q[::-1], axis=1), atol=1e-9)
+        assert result.n_sweeps > 2
+
+
+@pytest.mark.parametrize("place", [0, 6, 63, 64, 99])
+def test_a_single_mark_is_found_anywhere(place: int) -> None:
+    marks = np.zeros(100, np.uint8)
+    assert all_zero.py_func(marks)
+    marks[place] = 1
+    assert not all_zero.py_func(marks)

@@ -249,7 +249,11 @@ def of_images(array: Any, lo: int, hi: int) -> Any:
 
 
 def best_labels(scores: Any) -> Any:
-    """Return the label with the largest of its scores (N, S, L) at every site, (N, S); the smallest one of a tie."""
+    """Return the label with the largest of its scores (N, S, L) at every site, (N, S); the smallest one of a tie.
+
+    >>> best_labels(np.array([[[1.0, 1.0], [0.0, 2.0]]]))
+    array([[0, 1]])
+    """
     if scores.shape[2] == 2:  # several times faster than argmax
         return cast(scores[:, :, 1] > scores[:, :, 0], "int64")
     return scores.argmax(axis=2)

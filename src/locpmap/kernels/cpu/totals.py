@@ -62,7 +62,8 @@ class Totals(Dispatch):
         whole = QUANTUM * n_threads  # every thread draws a multiple of the samples that share noise
 
         if totals.counts is None and most == totals.max_samples and may_wait(model, totals):
-            width = 1 if model.grid is not None or model.volume is not None else 2  # of a label
+            boxed = model.grid is not None or model.volume is not None
+            width = 1 if boxed and model.least_weight >= 0 else 2  # of a label
             held = model.unary.nbytes if n_images > 1 else 0  # a single image releases labels for its results
             if n_images * n_sites * (width * most + marks) <= ROUND_BYTES + limit - held:
                 totals.waiting = []
