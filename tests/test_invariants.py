@@ -274,10 +274,19 @@ def test_results_by_bands_equal_those_by_rounds(
     check_identical(bands, infer(pot, DECODERS[decoder], seed=6, n_threads=3, backend=backend))
 
 
+@pytest.mark.parametrize("n_labels", [2, 3])
+@pytest.mark.parametrize("n_images", [1, 3, 12])
+def test_more_threads_than_a_word_has_bytes(n_images: int, n_labels: int) -> None:
+    """A climb of a grid draws at most 64 samples in a thread, however many threads there are."""
+    pot = Potentials.grid(np.random.default_rng(8).normal(size=(n_images, 4, 5, n_labels)), 0.7)
+    decoder = LocPMAP(150, keep_samples=True)
+    check_identical(infer(pot, decoder, seed=6, n_threads=1), infer(pot, decoder, seed=6, n_threads=12))
+
+
 @pytest.mark.parametrize("decoder", ["votes", "conditional"])
 def test_a_time_limit_keeps_whole_rounds(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pot = Potentials.grid(np.random.default_rng(8).normal(size=(12, 5, 3)), 0.7)
-    monkeypatch.setattr(totals, "ROUND_SAMPLES", 8)
+    monkeypatch.setattr(totals, "ROUND_SAMPLES", 16)
     some = infer(pot, DECODERS[decoder], seed=6, n_threads=2, max_seconds=0)
     assert some.n_samples == 16
     few = infer(pot, replace(DECODERS[decoder], n_samples=16), seed=6)

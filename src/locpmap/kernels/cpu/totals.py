@@ -68,7 +68,8 @@ class Totals(Dispatch):
             if n_images * n_sites * (width * most + marks) <= ROUND_BYTES + limit - held:
                 totals.waiting = []
         if totals.waiting is not None:
-            return min(most, max(whole, affordable if affordable >= most else affordable // whole * whole)), n_images
+            count = affordable if affordable >= most else affordable // whole * whole
+            return min(most, max(count, min(whole, ROUND_SAMPLES))), n_images
 
         room = (ROUND_BYTES + max(limit - model.unary.size * totals.dtype.itemsize, 0)) // n_sites
         affordable = min(affordable, room - marks)
