@@ -59,10 +59,12 @@ def describe_row(sites, unary, draw, temperature, scratch, dirty, row, lanes):
     n_labels, inverse, count = unary.shape[1], 1 / temperature, 0
     for x in range(parity, width, 2):
         count += dirty[begin + x] != 0 and sites.best[slot0 + x] == UNKNOWN
+    if count == 0:
+        return
     at_once = n_labels > 2 and 8 * count > width
     if at_once:
         weigh_sites(unary, inverse, begin + parity, (width - parity + 1) >> 1, scratch.odds)
-    for x in range(parity, width if count else 0, 2):
+    for x in range(parity, width, 2):
         i, slot = begin + x, slot0 + x
         if dirty[i] == 0 or sites.best[slot] != UNKNOWN:
             continue
