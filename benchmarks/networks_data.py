@@ -1,4 +1,4 @@
-"""Seven data sets for segmentation with fixed splits into training, held-out and test images.
+"""Eight data sets for segmentation with fixed splits into training, held-out and test images.
 
 | name        | labels | train | held-out | test | split                                              |
 |-------------|--------|-------|----------|------|----------------------------------------------------|
@@ -9,6 +9,7 @@
 | digits      | 2      | 5,000 | 300      | 500  | MNIST's; held-out images are from its test set     |
 | vessels     | 2      | 12    | 6        | 10   | CHASE_DB1, by child: both eyes are in one part     |
 | membranes   | 2      | 14    | 6        | 8    | ISBI 2012, blocks of sections, one left out between |
+| boundaries  | 2      | 232   | 107      | 192  | BSDS500, an image per annotator; 45 / 20 / 35 images |
 
 Networks are trained on the first part, parameters of a model are chosen on the second, and the third is for results.
 """
@@ -30,6 +31,7 @@ VOID = -1
 SEED = 0  # of every permutation
 LARGEST = 512  # pixels in a side of an image of nuclei or vessels
 NOISE = 0.70  # standard deviation, added to silhouettes and digits
+WIDEST = 5  # pixels whose regions decide whether a pixel is near a boundary
 N_HELD_OUT, N_TEST = 300, 500  # digits and silhouettes
 
 # MSRC v2: numbers in the files, without 0 (void), 5 (horse) and 8 (mountain).
@@ -203,6 +205,33 @@ def _membranes(data: Path) -> Split:
     return Split(2, part(range(14)), part(range(15, 21)), part(range(22, 30)))
 
 
+def _boundaries(data: Path) -> Split:
+    files = dict(members(data / "bsds500/bsds500.tar", (".jpg", ".png")))
+    names = sorted(Path(file).stem for file in files if file.endswith(".jpg"))
+    pairs = sorted(Path(file).stem for file in files if file.endswith(".png"))  # "image_annotator"
+
+    def part(chosen: Sequence[str]) -> Part:
+        own = [pair for pair in pairs if pair.rpartition("_")[0] in chosen]
+        images = {name: _rgb(files[f"BSDS500/images/test/{name}.jpg"]) for name in chosen}
+        regions = (_decode(files[f"BSDS500/groundTruth/test/{pair}.png"]) for pair in own)
+        labels = tuple(near_changes(each).astype(np.int64) for each in regions)
+        return Part(tuple(own), tuple(images[pair.rpartition("_")[0]] for pair in own), labels)
+
+    return Split(2, *map(part, stratified(names, [""] * len(names), (0.45, 0.20, 0.35))))
+
+
+def near_changes(regions: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return pixels at most two pixels from one of another region: boundaries four pixels wide.
+
+    >>> near_changes(np.array([[1, 1, 1, 1, 2, 2, 2]])).astype(int)
+    array([[0, 0, 1, 1, 1, 1, 0]])
+    """
+    from scipy.ndimage import maximum_filter, minimum_filter
+
+    found: npt.NDArray[np.bool_] = maximum_filter(regions, WIDEST) != minimum_filter(regions, WIDEST)
+    return found
+
+
 def members(path: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
     """Yield names and contents of the files of an archive with one of the suffixes."""
     if not path.is_file():
@@ -242,4 +271,5 @@ DATASETS: dict[str, Callable[[Path], Split]] = {
     "digits": _digits,
     "vessels": _vessels,
     "membranes": _membranes,
+    "boundaries": _boundaries,
 }

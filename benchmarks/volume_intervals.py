@@ -1,9 +1,9 @@
 """Intervals of volumes of sampled label maps, on the test volumes of `benchmarks.volume_network`.
 
-``python -m benchmarks.volume_intervals measure FOLDER`` fits a refiner on the held-out volumes, and draws label maps of
-the test volumes. It compares them with independent voxels, by the CRPS of volumes and surfaces and by the coverage of
-their 90 % intervals. With ``--record``, the results join benchmarks/results/volumes.json, from which
-``python -m benchmarks.volume_intervals page`` writes the tables of docs/volumes.md.
+``python -m benchmarks.volume_intervals measure FOLDER`` fits a refiner per fold on its held-out volumes, and draws
+label maps of its test volumes. Over all folds, it compares them with independent voxels, by the CRPS of volumes and
+surfaces and by the coverage of their 90 % intervals. With ``--record``, the results join
+benchmarks/results/volumes.json, from which ``python -m benchmarks.volume_intervals page`` writes docs/volumes.md.
 """
 
 import json
@@ -93,18 +93,24 @@ def measure(
     seed: int = 0,
     record: Annotated[bool, typer.Option(help="Add the results to the record.")] = False,
 ) -> None:
-    """Fit on the held-out volumes, and score samples of the test volumes."""
-    held_out, test = (read_volumes(folder / f"{part}.npz")[:limit] for part in ("held_out", "test"))
-    refiner = lp.Refiner.fit(
-        [one.scan.astype(np.float32) for one in held_out],
-        [np.asarray(one.logits, np.float32) for one in held_out],
-        [one.labels for one in held_out],
-        seed=seed,
-        **reading_of(held_out[0]) | {"spacing": [one.spacing for one in held_out]},
-    )
-    typer.echo(str(refiner.report))
+    """Fit on the held-out volumes of every fold, and score samples of its test volumes."""
+    found: list[dict[str, Any]] = []
+    folds: list[dict[str, Any]] = []
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        found = [one.result() for one in [pool.submit(scored, each, refiner.weights, seed) for each in test]]
+        for fold in sorted(folder.glob("fold-*")):
+            held_out, test = (read_volumes(fold / f"{part}.npz")[:limit] for part in ("held_out", "test"))
+            refiner = lp.Refiner.fit(
+                [one.scan.astype(np.float32) for one in held_out],
+                [np.asarray(one.logits, np.float32) for one in held_out],
+                [one.labels for one in held_out],
+                seed=seed,
+                **reading_of(held_out[0]) | {"spacing": [one.spacing for one in held_out]},
+            )
+            typer.echo(str(refiner.report))
+            waiting = [pool.submit(scored, each, refiner.weights, seed) for each in test]
+            found += [one.result() for one in waiting]
+            folds.append({"held_out": len(held_out), "learned": as_lists(refiner.weights)})
+            folds[-1]["network"] = json.loads((fold / "log.json").read_text())
     rows = {kind: row_of(found, kind) for kind in found[0]["values"]}
     pixels = {kind: [one["pixels"][kind] for one in found] for kind in found[0]["pixels"]}
     gains = {
@@ -113,11 +119,15 @@ def measure(
     }
     typer.echo(json.dumps({"rows": rows, "pixels": gains}, indent=1))
     if record:
-        learned = {name: np.asarray(getattr(refiner.weights, name)).tolist() for name in Weights.__dataclass_fields__}
-        about = {"volumes": len(test), "held_out": len(held_out), "samples": N_SAMPLES, "learned": learned}
-        about["network"] = json.loads((folder / "log.json").read_text())
+        held_out_sizes = "/".join(str(one["held_out"]) for one in folds)
+        about = {"volumes": len(found), "held_out": held_out_sizes, "samples": N_SAMPLES, "folds": folds}
         origin = machine.provenance("benchmarks.volume_intervals", seed, machine.machine())
         join_record(RECORD, DATASET, about | {"rows": rows, "pixels": gains, "origin": origin})
+
+
+def as_lists(weights: Weights) -> dict[str, Any]:
+    """Return weights as lists that JSON can represent."""
+    return {name: np.asarray(getattr(weights, name)).tolist() for name in Weights.__dataclass_fields__}
 
 
 def changes(gains: dict[str, Any], metrics: Iterable[str]) -> list[str]:

@@ -1,8 +1,10 @@
-"""Train a small 3-D network on the hippocampus volumes: `python -m benchmarks.volume_network convert`, then `train`.
+"""Train small 3-D networks on the hippocampus volumes: `python -m benchmarks.volume_network convert`, then `train`.
 
 ``convert`` reads the archive of NIfTI files, with nibabel, and writes one .npz file. ``train`` needs no nibabel. It
-writes the logits of the held-out and the test volumes, with scans and labels, to two .npz files in a folder, which
-`benchmarks.volume_intervals` reads. The split is 60 / 35 / 35 volumes, by a seeded permutation of the names.
+divides the volumes into four folds, and trains one network per fold on the volumes of two others: the fold itself is
+the test part, and the next fold is held out. For every fold it writes the network and the logits of these two parts,
+with scans and labels, to a folder, which `benchmarks.volume_intervals` reads. A network that is already there is not
+trained again.
 """
 
 import gzip
@@ -22,12 +24,15 @@ import typer
 from torch import Tensor
 
 from benchmarks.networks_data import SEED, VOID, members
+from benchmarks.networks_models import FILE_KIND
+from locpmap.formats import read_model, write_model
 from locpmap.learning.proper_scores import jaccard_distance
 from locpmap.nn import choose_device
+from locpmap_paper.networks.weights import load_weights, to_arrays
 
 Array = npt.NDArray[Any]
-PARTS = {"train": 60, "held_out": 35, "test": 35}
-USED = 70  # volumes that trials were judged on: none of them is in the test part
+PARTS = ("train", "held_out", "test")
+N_FOLDS = 4
 N_LABELS = 3  # background, anterior and posterior hippocampus
 CONTRAST = 5.0  # standard deviations at which intensities are clipped
 WIDTHS = (16, 32, 64, 64)  # channels at strides 1, 2, 4 and 8
@@ -69,12 +74,14 @@ def write_volumes(path: Path, volumes: list[Volume]) -> None:
     np.savez_compressed(path, **arrays)
 
 
-def split(volumes: list[Volume]) -> dict[str, list[Volume]]:
-    """Split volumes, sorted by name, into the parts; fewer volumes keep the proportions."""
-    order = np.roll(np.random.default_rng(SEED).permutation(len(volumes)), USED)
-    ends = np.rint(np.cumsum([0, *PARTS.values()]) * len(volumes) / sum(PARTS.values())).astype(int)
+def split(volumes: Sequence[Volume], fold: int) -> dict[str, list[Volume]]:
+    """Return the parts of a fold: every volume is in the test part of one fold, and held out in another."""
+    order = np.random.default_rng(SEED).permutation(len(volumes))
+    folds = np.array_split(order, N_FOLDS)
+    test, held_out, *train = folds[fold:] + folds[:fold]
     return {
-        name: [volumes[k] for k in order[begin:end]] for name, (begin, end) in zip(PARTS, pairwise(ends), strict=True)
+        name: [volumes[k] for k in chosen]
+        for name, chosen in zip(PARTS, (np.concatenate(train), held_out, test), strict=True)
     }
 
 
@@ -215,26 +222,36 @@ def convert(
 @app.command()
 def train(
     data: Annotated[Path, typer.Option(help="The .npz file of convert.")],
-    out: Annotated[Path, typer.Option(help="Folder of held_out.npz, test.npz and log.json.")],
+    out: Annotated[Path, typer.Option(help="Folder of fold-0 to fold-3.")],
+    fold: Annotated[list[int] | None, typer.Option(help="Only these folds.")] = None,
     steps: int = 3000,
     batch: int = 8,
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Train a 3-D U-Net on the training volumes, and write logits of the others."""
-    parts, place = split(read_volumes(data)), choose_device(device)
-    torch.manual_seed(seed)
-    network = UNet3D(N_LABELS).to(place)
-    seconds = train_network(network, Batches(parts["train"], batch, place), steps, seed)
-    log: dict[str, Any] = {"steps": steps, "seed": seed, "seconds": round(seconds, 1)}
-    out.mkdir(parents=True, exist_ok=True)
-    for name, volumes in parts.items():
-        predicted = [predict(network, one) for one in volumes]
-        log[name] = measures(predicted)
-        if name != "train":
-            write_volumes(out / f"{name}.npz", predicted)
-    (out / "log.json").write_text(json.dumps(log) + "\n")
-    typer.echo(json.dumps(log))
+    """Train a 3-D U-Net per fold, and write logits of its held-out and test volumes."""
+    volumes, place = read_volumes(data), choose_device(device)
+    for number in range(N_FOLDS) if fold is None else fold:
+        parts, folder = split(volumes, number), out / f"fold-{number}"
+        path = folder / "network.safetensors"
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(seed)
+        network = UNet3D(N_LABELS).to(place)
+        if not path.exists():
+            seconds = train_network(network, Batches(parts["train"], batch, place), steps, seed)
+            details = {"fold": number, "steps": steps, "seed": seed, "seconds": round(seconds, 1)}
+            write_model(path, to_arrays(network, half=True), {"kind": FILE_KIND, "details": details})
+        arrays, header = read_model(path)
+        load_weights(network, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})
+        network.to(place).train(False)
+        log: dict[str, Any] = dict(header["details"])
+        for name in PARTS:
+            predicted = [predict(network, one) for one in parts[name]]
+            log[name] = measures(predicted)
+            if name != "train":
+                write_volumes(folder / f"{name}.npz", predicted)
+        (folder / "log.json").write_text(json.dumps(log) + "\n")
+        typer.echo(json.dumps(log))
 
 
 if __name__ == "__main__":

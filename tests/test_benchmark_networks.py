@@ -25,6 +25,7 @@ SPLITS = {
     "digits": (2, "mnist", (5000, 300, 500)),
     "vessels": (2, "chase_db1", (12, 6, 10)),
     "membranes": (2, "isbi2012_em", (14, 6, 8)),
+    "boundaries": (2, "bsds500", (232, 107, 192)),
 }
 
 
@@ -185,3 +186,12 @@ def test_networks_of_every_kind_survive_their_file(kind: str, shape: tuple[int, 
     found = models.predict(models.open_network(tmp_path / "network.safetensors"), given)
     assert found.shape == shape
     np.testing.assert_allclose(found, models.predict(network, given), atol=0.05)  # half precision
+
+
+def test_all_annotators_of_a_photograph_are_in_one_part() -> None:
+    split = load("boundaries")
+    photographs = [
+        {name.rpartition("_")[0] for name in part.names} for part in (split.train, split.held_out, split.test)
+    ]
+    assert list(map(len, photographs)) == [45, 20, 35]
+    assert len(set().union(*photographs)) == 100

@@ -24,19 +24,25 @@ def balls(n: int) -> list[Any]:
     return found
 
 
-def test_the_split_is_disjoint_and_has_the_documented_sizes() -> None:
-    parts = network.split(balls(130))
-    assert {name: len(part) for name, part in parts.items()} == {"train": 60, "held_out": 35, "test": 35}
-    assert len({one.name for part in parts.values() for one in part}) == 130
+def test_every_volume_is_a_test_volume_of_one_fold() -> None:
+    volumes = balls(13)
+    tested = []
+    for fold in range(network.N_FOLDS):
+        parts = network.split(volumes, fold)
+        assert len(parts["train"]) in (6, 7)
+        assert len({one.name for part in parts.values() for one in part}) == sum(map(len, parts.values())) == 13
+        tested += [one.name for one in parts["test"]]
+    assert sorted(tested) == [one.name for one in volumes]
 
 
 @pytest.mark.slow
 def test_training_writes_logits_that_fit_the_labels(tmp_path: Path) -> None:
     network.write_volumes(tmp_path / "balls.npz", balls(13))
-    network.train(tmp_path / "balls.npz", tmp_path / "out", steps=40, batch=4, device="cpu")
-    log = json.loads((tmp_path / "out/log.json").read_text())
-    found = [one for part in ("held_out", "test") for one in network.read_volumes(tmp_path / f"out/{part}.npz")]
-    assert len(found) == 7
+    network.train(tmp_path / "balls.npz", tmp_path / "out", [1], steps=40, batch=4, device="cpu")
+    folder = tmp_path / "out/fold-1"
+    log = json.loads((folder / "log.json").read_text())
+    found = [one for part in ("held_out", "test") for one in network.read_volumes(folder / f"{part}.npz")]
+    assert len(found) == 6
     assert all(one.logits.shape == (*one.scan.shape, 3) and one.logits.dtype == np.float16 for one in found)
     assert found[0].spacing == (2.0, 1.0, 1.0)
     assert log["test"]["mean_iou"] > 0.5  # 0.28 if all voxels were background
