@@ -38,6 +38,8 @@ N_HELD_OUT, N_TEST = 300, 500  # digits and silhouettes
 MSRC_LABELS = (1, 2, 3, 4, 6, 7, *range(9, 24))
 MSRC_TWICE = ("1_26_s", "9_10_s", "1_27_s", "9_15_s")  # two photographs that occur twice
 
+CHASE = "chase_db1/chase_db1.tar"
+
 Labels = npt.NDArray[np.int64]
 
 
@@ -182,7 +184,7 @@ def _digits(data: Path) -> Split:
 
 
 def _vessels(data: Path) -> Split:
-    files = dict(members(data / "chase_db1/chase_db1.tar", (".jpg", ".png")))
+    files = dict(members(data / CHASE, (".jpg", ".png")))
     children = np.random.default_rng(SEED).permutation(np.arange(1, 15)).tolist()
 
     def part(chosen: Sequence[int]) -> Part:
@@ -192,6 +194,12 @@ def _vessels(data: Path) -> Split:
         return Part(names, images, tuple(each.astype(np.int64) for each in truth))
 
     return Split(2, part(children[:6]), part(children[6:9]), part(children[9:]))
+
+
+def second_observer(data: Path, name: str) -> Labels:
+    """Return the vessels that the second observer saw in an image of the data set "vessels"."""
+    (content,) = (content for file, content in members(data / CHASE, (f"{name}_2ndHO.png",)))
+    return _centre(_decode(content)).astype(np.int64)
 
 
 def _membranes(data: Path) -> Split:

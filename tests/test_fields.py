@@ -215,6 +215,13 @@ def test_wrong_fields_are_named(fields: Any, expected: str) -> None:
         lp.infer(lp.Potentials.grid(np.zeros((9, 8, 3)), 1.0), lp.LocPMAP(2, fields=fields()))
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_label_has_nothing_to_choose() -> None:
+    decoder = lp.LocPMAP(3, fields=lp.ErrorFields([1.0], shared=1.0))
+    result = lp.infer(lp.Potentials.grid(np.zeros((5, 6, 1), np.float32), 1.0), decoder)
+    assert (result.labels == 0).all() and (result.probability == 1).all()
+
+
 def test_fields_on_a_graph_need_clusters() -> None:
     potentials = lp.Potentials.graph(np.zeros((4, 2)), [[0, 1], [1, 2], [2, 3]], 1.0)
     with pytest.raises(lp.InputError, match="cluster_hierarchy"):

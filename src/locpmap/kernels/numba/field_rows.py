@@ -36,8 +36,8 @@ def safe_gaps(n_labels, temperature):
     """Return, for each leading byte of the uniform, the lead from which the best label is always the first, (256,)."""
     if n_labels == 2:  # their noise has another uniform, of 32 bits
         return np.full(256, temperature * 33 * math.log(2), np.float32)
-    above = np.arange(1, 256) / 256
-    gaps = np.append(np.log((n_labels - 1) * above / (1 - above)) + 1e-3, _UNSEEN + math.log(n_labels))
+    above, others = np.arange(1, 256) / 256, max(1, n_labels - 1)
+    gaps = np.append(np.log(others * above / (1 - above)) + 1e-3, _UNSEEN + math.log(n_labels))
     return (temperature * gaps).astype(np.float32)
 
 
