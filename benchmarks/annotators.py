@@ -1,4 +1,4 @@
-"""Spread of samples compared with several annotators: `python -m benchmarks.annotators measure DATASET --record`.
+"""Spread of samples compared with several annotators: `python -m benchmarks.annotators DATASET --record`.
 
 Photographs of BSDS500 have boundaries by five or more annotators, retinal photographs of CHASE_DB1 have vessels by two
 observers. Samples should differ from each other as annotators do. Samples of `lp.refine`, bundled and fitted to
@@ -9,7 +9,7 @@ held-out images, are compared with independent pixels and with the network's own
 - diversity ``E d(X, X')``, beside ``E d(Y, Y')``
 - the fraction of annotators whose area and perimeter are in the 90 % interval of the samples
 
-``python -m benchmarks.annotators page`` writes the table of docs/whole-maps.md.
+`benchmarks.fields_page` writes the table of docs/whole-maps.md.
 """
 
 import itertools
