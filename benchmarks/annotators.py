@@ -5,8 +5,8 @@ observers. Samples should differ from each other as annotators do. Samples of `l
 held-out images, are compared with independent pixels and with the network's own map:
 
 - generalised energy distance ``2 E d(X, Y) - E d(X, X') - E d(Y, Y')`` of samples X and annotators Y, with the Jaccard
-  distance d: lower is better, and 0 is expected of samples that are distributed like annotators
-- diversity ``E d(X, X')``, beside ``E d(Y, Y')``
+  distance d: lower is better
+- diversity ``E d(X, X')``, compared with ``E d(Y, Y')``
 - the fraction of annotators whose area and perimeter are in the 90 % interval of the samples
 
 `benchmarks.fields_page` writes the table of docs/whole-maps.md.

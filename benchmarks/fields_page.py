@@ -1,6 +1,7 @@
-"""Tables of docs/whole-maps.md from the record of `benchmarks.fields`, written by ``python -m benchmarks.fields_page``.
+"""Tables of docs/whole-maps.md, written by ``python -m benchmarks.fields_page``.
 
-The markers of tables are those of `benchmarks.refining_page`.
+They come from the records of `benchmarks.fields` and `benchmarks.annotators`. The markers of tables are those of
+`benchmarks.refining_page`.
 """
 
 import json
@@ -17,6 +18,7 @@ from locpmap.refining.weights import Weights
 
 ROOT = Path(__file__).parent.parent
 RECORD, PAGE = ROOT / "benchmarks/results/fields.json", ROOT / "docs/whole-maps.md"
+ANNOTATORS = ROOT / "benchmarks/results/annotators.json"
 AREAS = tuple(map(name_of, WINDOWS))
 NAMES = (*AREAS, COMPONENTS, PERIMETER)
 HEADS = tuple(name.removeprefix("area ") for name in NAMES)
@@ -28,8 +30,8 @@ def fitted_weights(dataset: str) -> Weights:
     return Weights(**{name: np.asarray(value) for name, value in learned.items()})
 
 
-def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables by name: scores of samples and of probabilities, for every data set."""
+def tables_of(record: Mapping[str, Any], several: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables by name: scores of samples and of probabilities, for every data set; and of ``several``."""
     sets = {name: one for name, one in record.items() if name != "targets"}
     tables = {name: _samples(one["rows"]) for name, one in sets.items()}
     tables["probabilities"] = table(
@@ -40,8 +42,22 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
             for kind, gains in one["pixels"].items()
         ),
     )
-    tables["origin"] = origins(sets)
+    annotated = {name: one for name, one in several.items() if name != "targets"}
+    tables["annotators"] = _annotators(annotated)
+    tables["origin"] = origins(sets | annotated)
     return tables
+
+
+def _annotators(sets: Mapping[str, Any]) -> str:
+    heads = ("", "", "distance", "diversity", "coverage of areas", "coverage of perimeters")
+    return table(
+        heads,
+        (
+            (name, kind, *(f"{row[key]:.3f}" for key in heads[2:4]), *(f"{row[key]:.0%}" for key in heads[4:]))
+            for name, one in sets.items()
+            for kind, row in one["rows"].items()
+        ),
+    )
 
 
 def _samples(rows: Mapping[str, Any]) -> str:
@@ -72,4 +88,5 @@ def _cell(text: str, name: str, *values: Mapping[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(filled(PAGE.read_text(), tables_of(json.loads(RECORD.read_text()))))
+    tables = tables_of(*(json.loads(path.read_text()) for path in (RECORD, ANNOTATORS)))
+    PAGE.write_text(filled(PAGE.read_text(), tables))

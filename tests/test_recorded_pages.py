@@ -81,16 +81,19 @@ def test_sentences_about_volumes_follow_from_the_record() -> None:
     rows, gains = record["rows"], record["pixels"]
     for name in page.QUANTITIES:
         fitted, bundled, *others = (rows[kind][name] for kind in (page.FITTED, page.BUNDLED, page.SOFTMAX, page.SCALED))
-        assert max(one["coverage"] for one in others) < 0.11
-        assert bundled["coverage"] > 0.98
+        assert max(one["coverage"] for one in others) < 0.15
+        assert bundled["coverage"] > 0.97
         assert fitted["width"] < 0.6 * bundled["width"]
-        assert fitted["crps"] < bundled["crps"]
-        assert fitted["crps"] <= 0.505 * min(one["crps"] for one in others)
-    assert 0.93 < rows[page.FITTED]["volume"]["coverage"] < 0.96
+        share = 0.7 if name == "volume" else 1 / 6
+        assert max(fitted["crps"], bundled["crps"]) < share * min(one["crps"] for one in others)
+        assert fitted["crps"] > bundled["crps"]
+    assert 0.87 < rows[page.FITTED]["volume"]["coverage"] < 0.935
     assert rows[page.FITTED]["surface"]["coverage"] < 0.8
+    assert 145 < rows[page.FITTED]["volume"]["mean error"][0] < 155
     assert gains[page.FITTED]["NLL"][0] < -2 * gains[page.FITTED]["NLL"][1]
+    assert gains[page.FITTED]["ECE"][0] > 2 * gains[page.FITTED]["ECE"][1]
     assert abs(gains[page.BUNDLED]["IoU"][0]) < 1e-4
-    assert record["network"]["test"]["mean_iou"] == 0.835
+    assert {round(fold["network"]["test"]["mean_iou"], 2) for fold in record["folds"]} == {0.84, 0.86}
     stack = json.loads(page.RECORD.read_text())[page.STACK]
     rows, between = stack["rows"], stack["volume - slices"]["fitted"]
     assert [round(number, 4) for number in between["IoU"]] == [0.0025, 0.0003]
