@@ -30,8 +30,8 @@ def fitted_weights(dataset: str) -> Weights:
     return Weights(**{name: np.asarray(value) for name, value in learned.items()})
 
 
-def tables_of(record: Mapping[str, Any], several: Mapping[str, Any]) -> dict[str, str]:
-    """Return the tables by name: scores of samples and of probabilities, for every data set; and of ``several``."""
+def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the tables by name: scores of samples and of probabilities, for every data set, and of annotators."""
     sets = {name: one for name, one in record.items() if name != "targets"}
     tables = {name: _samples(one["rows"]) for name, one in sets.items()}
     tables["probabilities"] = table(
@@ -42,7 +42,7 @@ def tables_of(record: Mapping[str, Any], several: Mapping[str, Any]) -> dict[str
             for kind, gains in one["pixels"].items()
         ),
     )
-    annotated = {name: one for name, one in several.items() if name != "targets"}
+    annotated = {name: one for name, one in json.loads(ANNOTATORS.read_text()).items() if name != "targets"}
     tables["annotators"] = _annotators(annotated)
     tables["origin"] = origins(sets | annotated)
     return tables
@@ -88,5 +88,4 @@ def _cell(text: str, name: str, *values: Mapping[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    tables = tables_of(*(json.loads(path.read_text()) for path in (RECORD, ANNOTATORS)))
-    PAGE.write_text(filled(PAGE.read_text(), tables))
+    PAGE.write_text(filled(PAGE.read_text(), tables_of(json.loads(RECORD.read_text()))))

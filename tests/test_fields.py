@@ -219,7 +219,8 @@ def test_wrong_fields_are_named(fields: Any, expected: str) -> None:
 def test_one_label_has_nothing_to_choose() -> None:
     decoder = lp.LocPMAP(3, fields=lp.ErrorFields([1.0], shared=1.0))
     result = lp.infer(lp.Potentials.grid(np.zeros((5, 6, 1), np.float32), 1.0), decoder)
-    assert (result.labels == 0).all() and (result.probability == 1).all()
+    assert (result.labels == 0).all()
+    assert (result.probability == 1).all()
 
 
 def test_fields_on_a_graph_need_clusters() -> None:

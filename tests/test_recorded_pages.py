@@ -108,6 +108,23 @@ def test_sentences_about_volumes_follow_from_the_record() -> None:
     assert min(rows[kind]["gains"]["NLL"][0] for kind in ("slices, bundled", "volume, bundled")) > 0
 
 
+def test_sentences_about_annotators_follow_from_the_record() -> None:
+    """Check docs/whole-maps.md."""
+    record = json.loads(pytest.importorskip("benchmarks.fields_page").ANNOTATORS.read_text())
+    for name in ("vessels", "boundaries"):
+        alone, bundled, fitted = (
+            record[name]["rows"][kind] for kind in ("independent pixels", "lp.refine, bundled", "lp.refine, fitted")
+        )
+        assert alone["coverage of areas"] < 0.05
+        assert min(bundled["coverage of areas"], fitted["coverage of areas"]) >= 0.865
+        assert alone["distance"] < min(bundled["distance"], fitted["distance"])
+        assert round(fitted["annotators"], 2) == {"boundaries": 0.33, "vessels": 0.2}[name]
+    assert abs(fitted["diversity"] - fitted["annotators"]) < 0.005
+    vessels = record["vessels"]["rows"]["lp.refine, fitted"]
+    assert vessels["coverage of areas"] == 1.0
+    assert vessels["diversity"] < 0.75 * vessels["annotators"]
+
+
 def test_readme_has_the_numbers_of_the_records() -> None:
     readme, records = (ROOT / "README.md").read_text(), ROOT / "benchmarks/results"
     decided, guaranteed, sampled, timed = (
