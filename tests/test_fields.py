@@ -12,6 +12,7 @@ import locpmap as lp
 from locpmap.arrays import frozen
 from locpmap.graphs import Graph, cluster_hierarchy
 from locpmap.inference.api import make_problem
+from locpmap.kernels.cpu import totals
 from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.numba.add_fields import add_fields
 from locpmap.kernels.numba.climb_fields import WAVES, climb_fields
@@ -167,6 +168,19 @@ def test_tiles_give_the_labels_of_the_whole_raster() -> None:
     whole = lp.infer(lp.Potentials.grid(unary, 0.6), decoder, seed=2)
     tiled = lp.infer_tiled(unary, 0.6, decoder, tile=32, seed=2)
     np.testing.assert_array_equal(np.asarray(tiled.labels), whole.labels)
+
+
+@pytest.mark.parametrize("limit", ["FIELD_WORK", "ROUND_WORK"])
+def test_large_images_are_refined_in_several_steps(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, shown = np.random.default_rng(5), []
+    image, logits = rng.integers(0, 256, (24, 32, 3), np.uint8), rng.normal(size=(6, 8, 3))
+    whole = lp.refine(image, logits)
+    monkeypatch.setattr(totals, limit, 4000)
+    parts = lp.refine(image, logits, progress=lambda done, total: shown.append(done))
+    assert shown[-1] == 50
+    assert (len(shown) > 1) == (limit == "FIELD_WORK")
+    np.testing.assert_array_equal(parts.labels, whole.labels)
+    assert parts.probability.tobytes() == whole.probability.tobytes()
 
 
 def test_covariance_of_a_field_is_that_of_its_cells() -> None:

@@ -58,7 +58,8 @@ def infer(
         max_seconds (float, default None): Time limit.  The run stops after the first step that exceeds it and returns
             the result so far.  A step of ``gibbs``, ``annealing`` or message passing is one sweep on the CPU, and up to
             64 on a GPU.  A step of ``locpmap`` draws up to 64 samples, fewer if images are large: with the
-            default of 50 samples, it is the whole run on images of up to 2.5 megapixels per thread.  Compiling counts.
+            default of 50 samples, it is the whole run on images of up to 2.5 megapixels per thread (0.6 with error
+            fields).  Compiling counts.
             ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
         progress (callable, default None): Function called as ``progress(done, total)`` after every step.  The unit

@@ -131,7 +131,7 @@ class LocPMAP(TallySampler):
         how = (start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
         climb = Climb(perturbation, *how, clocks=self._noise(potentials) == "joint")
         draw = partial(problem.kernels.climb, problem.view, climb)
-        tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability)
+        tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability, fields=fields is not None)
         if fields is not None and self.fields is not None and self.probability == "conditional":
             add = partial(problem.kernels.add_fields, problem.view, climb)
             tally.view_of = lambda span: problem.view.with_unary(add(span))

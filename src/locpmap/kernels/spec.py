@@ -241,8 +241,11 @@ class Kernels(Protocol):
     def draw_by(self, work: Work, span: Span) -> Drawn:
         """Draw samples with a host function that is called for disjoint parts of the span."""
 
-    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> Any:
-        """Return empty totals for up to ``max_samples``: "votes" (counts) or "conditional" (probabilities)."""
+    def start_totals(self, model: ModelView, kind: str, max_samples: int, *, fields: bool = False) -> Any:
+        """Return empty totals for up to ``max_samples``: "votes" (counts) or "conditional" (probabilities).
+
+        ``fields`` tells that the samples have error fields, which may change the size of a round.
+        """
 
     def round_size(self, model: ModelView, totals: Any, most: int) -> tuple[int, int]:
         """Return the number of samples (at most ``most``) and of images that fit into memory in one round."""

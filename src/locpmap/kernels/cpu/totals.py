@@ -20,6 +20,7 @@ ROUND_BYTES = 48 << 20  # in addition to twice the unaries: memory does not grow
 SITE_BYTES = 64  # the same per site, if the labels are few
 MARKED_THREADS = 2  # threads whose marks count; the marks of others take more memory
 ROUND_WORK = 1 << 27  # images, sites and samples per thread: progress and time limits are checked between rounds
+FIELD_WORK = 1 << 25  # the same with error fields, whose rounds cost less
 ROUND_SAMPLES = 64  # bits of a machine word
 CHUNK = 1 << 20  # totals that are divided at a time
 BAND = 1 << 15  # totals of rows that a thread finishes at a time
@@ -35,6 +36,7 @@ class HostTotals:
     conditional: bool
     dtype: np.dtype[Any]
     max_samples: int
+    round_work: int
     counts: Array | None = None  # allocated when first needed
     waiting: list[tuple[ModelView, Span, Array]] | None = None  # samples with their models, images and numbers
 
@@ -42,14 +44,15 @@ class HostTotals:
 class Totals(Dispatch):
     """The operations of the contract on totals."""
 
-    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> HostTotals:
+    def start_totals(self, model: ModelView, kind: str, max_samples: int, *, fields: bool = False) -> HostTotals:
         """Return empty totals; the counts are allocated by the first call of `tally`."""
+        work = FIELD_WORK if fields else ROUND_WORK
         if kind != "conditional":
-            return HostTotals(False, np.min_scalar_type(max_samples), max_samples)
+            return HostTotals(False, np.min_scalar_type(max_samples), max_samples, work)
         # Volumes are large: half the memory is enough for results in single precision.
         narrow = model.potts and model.volume is not None and model.unary.dtype == np.float32
         dtype = np.dtype(np.uint32 if narrow and max_samples * NARROW < 2**32 else np.int64)
-        return HostTotals(True, dtype, max_samples)
+        return HostTotals(True, dtype, max_samples, work)
 
     def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
         n_images, n_sites, _ = model.unary.shape
@@ -58,7 +61,7 @@ class Totals(Dispatch):
         marks = n_threads if model.volume is not None else 8 * min(n_threads, MARKED_THREADS)
         if model.volume is None:
             limit = max(limit, SITE_BYTES * n_images * n_sites)
-        affordable = min(ROUND_WORK * n_threads // (n_images * n_sites), ROUND_SAMPLES)
+        affordable = min(totals.round_work * n_threads // (n_images * n_sites), ROUND_SAMPLES)
         whole = QUANTUM * n_threads  # every thread draws a multiple of the samples that share noise
 
         if totals.counts is None and most == totals.max_samples and may_wait(model, totals):

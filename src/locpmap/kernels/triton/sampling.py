@@ -147,7 +147,7 @@ class Sampling:
         """Raise `BackendError`: this backend cannot draw on the host."""
         raise BackendError("backend 'triton' draws by kernels only: use backend='numba' for draws by the host")
 
-    def start_totals(self, model: ModelView, kind: str, max_samples: int) -> DeviceTotals:
+    def start_totals(self, model: ModelView, kind: str, max_samples: int, *, fields: bool = False) -> DeviceTotals:
         """Return zeroed totals."""
         conditional, unary = kind == "conditional", model.unary
         # Sums of a volume are in the precision of the unaries: integers would take twice the memory of the unaries.
