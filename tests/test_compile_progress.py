@@ -53,7 +53,9 @@ def test_remaining_time_follows_the_share_of_bytecode(monkeypatch: pytest.Monkey
     progress.end(kernel)
     progress.begin(leaf)  # a later, quick one
     progress.end(leaf)
-    lines = [f"compiling kernels (once per machine), about {seconds} s left" for seconds in (14, 10, 10)]
+    lines = [
+        f"compiling kernels (once per machine), about {seconds} s left" for seconds in (24, 20, 20)
+    ]  # the kernel: 50, and 50 to finish
     assert shown == [*lines, ""]
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PATIENCE = 1.0  # seconds before anything is shown
+FINISHING = 0.5  # machine code is generated when all functions are compiled, in about this part of their time
 WIDTH = 60  # of the line
 
 
@@ -38,8 +39,8 @@ class CompileProgress:
     """The functions compiled so far of those that a kernel calls, weighted by the size of their bytecode."""
 
     show: Callable[[str], None] = on_stderr  # the command line shows the text in its progress bar
-    waiting: dict[Any, int] = field(default_factory=dict)  # weights of functions that are not compiled yet
-    total: int = 0
+    waiting: dict[Any, float] = field(default_factory=dict)  # weights of functions that are not compiled yet
+    total: float = 0.0
     depth: int = 0
     started: float = 0.0
     shown: bool = False
@@ -48,6 +49,7 @@ class CompileProgress:
         """Note that a function is being compiled; the outermost one is a kernel."""
         if self.depth == 0:
             self.waiting = {one: len(one.py_func.__code__.co_code) for one in called_by(function)}
+            self.waiting[function] += FINISHING * sum(self.waiting.values())
             self.total, self.started = sum(self.waiting.values()), time.monotonic()
         self.depth += 1
 
