@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is imported: its threads slow down small fits
 HERE = Path(__file__).parent
@@ -85,3 +87,13 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b5f8a", "color-brand-content": "#0072b2"},
     "dark_css_variables": {"color-brand-primary": "#7cc4ec", "color-brand-content": "#7cc4ec"},
 }
+
+
+def setup(app: Any) -> None:
+    """Link to the pages of the gallery instead of its scripts, to which the Markdown links."""
+    app.connect("source-read", _link_to_gallery)
+
+
+def _link_to_gallery(app: Any, name: str, source: list[str]) -> None:
+    source[0] = re.sub(r"\]\(gallery/(plot_\w+)\.py\)", r"](generated/gallery/\1.rst)", source[0])
+    source[0] = source[0].replace("](gallery)", "](generated/gallery/index.rst)")

@@ -215,7 +215,7 @@ def test_pydensecrf_page_follows_from_the_records() -> None:
     assert (dense["NLL"][2], dense["IoU"][2], len(cells)) == (20, 11, 20)
     assert (refined["NLL"], refined["IoU"]) == ((9, 11, 0), (10, 10, 0))
     words = " ".join(prose.split())
-    assert "raises the NLL of 20 and lowers the {term}`IoU` of 11" in words
+    assert "raises the NLL of 20 and lowers the [IoU](glossary.md#iou) of 11" in words
     assert "makes neither worse, lowers the NLL of 9 and raises the IoU of 10" in words
 
 
