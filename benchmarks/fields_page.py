@@ -61,19 +61,19 @@ def _annotators(sets: Mapping[str, Any]) -> str:
 
 
 def _samples(rows: Mapping[str, Any]) -> str:
-    heads = (
-        "",
-        *(f"coverage {head}" for head in HEADS),
-        *(f"CRPS {head}" for head in HEADS[: len(AREAS)]),
-        "energy",
-        "labels",
+    """Return two tables, since one would be wider than a page."""
+    coverage = table(
+        ("coverage", *HEADS),
+        (
+            (kind, *(_cell("{:.2f} / {:.2f}", name, row["coverage"], row["ranks"]) for name in NAMES))
+            for kind, row in rows.items()
+        ),
     )
-    return table(
-        heads,
+    scores = table(
+        ("", *(f"CRPS {head}" for head in HEADS[: len(AREAS)]), "energy", "labels"),
         (
             (
                 kind,
-                *(_cell("{:.2f} / {:.2f}", name, row["coverage"], row["ranks"]) for name in NAMES),
                 *(_cell("{:.4f}", name, row["crps"]) for name in AREAS),
                 f"{row['energy']:.3f}",
                 f"{row['labels per sample']:.1f}",
@@ -81,6 +81,7 @@ def _samples(rows: Mapping[str, Any]) -> str:
             for kind, row in rows.items()
         ),
     )
+    return f"{coverage}\n\n{scores}"
 
 
 def _cell(text: str, name: str, *values: Mapping[str, float]) -> str:
