@@ -76,7 +76,7 @@ def scenes(record: Record) -> str:
     ]
     rows += [("unaries alone", [None, None], alone), ("LocPMAP on the best model", [None, None], best)]
     heads = ["paper, boosted", "paper, deep", *(f"ours, {level.name}" for level in record.levels)]
-    lines = [f"| decoder | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
+    lines = [f"| mean IoU | {' | '.join(heads)} |", f"| --- |{' ---: |' * len(heads)}"]
     lines += [f"| {title} | {' | '.join(map(_shown, [*theirs, *ours]))} |" for title, theirs, ours in rows]
     return "\n".join(lines)
 
