@@ -104,6 +104,18 @@ def test_printed_line_is_about_all_inputs(
         assert record_of(tmp_path, name)["decision"]["expected"] == result.decide("boundary_iou").expected
 
 
+def test_images_of_a_folder_are_decided_by_themselves_on_request(
+    inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Run(capsys, *words(tmp_path, "--decide", "dice", "--over", "image"))
+    assert run.status == 0, run.err
+    assert "decided for dice in each image: expected" in run.out
+    assert "labelled" not in run.out
+    for name, result in inputs.items():
+        decision = record_of(tmp_path, name)["decision"]
+        assert (decision["over"], decision["expected"]) == ("image", result.decide("dice").expected)
+
+
 def test_bad_inputs_do_not_count_as_statistics(
     inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +148,9 @@ def test_statistics_come_from_inputs_at_equal_distances() -> None:
     assert (places[0], places[-1]) == (0, 499)
     assert set(np.diff(places)) <= {16, 17}
     assert Deciding.of(None, None, pairs) is None
+    alone = Deciding.of("iou", None, pairs, over="image")
+    assert alone is not None
+    assert alone.statistics == ()
 
 
 def test_decisions_of_large_images_read_fewer_samples() -> None:
@@ -155,6 +170,7 @@ def test_decisions_of_large_images_read_fewer_samples() -> None:
         (("--decide", "jaccard"), ("unknown --decide 'jaccard'", "did you mean 'iou'")),
         (("--abstain", "0.1"), ("--abstain is given without --decide",)),
         (("--decide", "iou", "--abstain", "2"), ("--abstain is 2",)),
+        (("--decide", "iou", "--over", "folder"), ("unknown --over 'folder'", "known are dataset, image")),
         (
             ("--decide", "accuracy", "--output", "a.zarr"),
             ("--decide is accuracy, expected iou or dice for a.zarr of tiles",),

@@ -423,7 +423,7 @@ def test_rule_is_solved_again_after_more_images() -> None:
         ({"over": 3}, "over is a int, expected"),
         ({"abstain": 2}, "abstain is 2, expected a number at least 0 and at most 1"),
         ({"abstain": "much"}, "abstain is 'much', expected a number"),
-        ({"measure": "boundary_iou"}, "no samples, expected one of a decoder with them"),
+        ({"measure": "boundary_iou"}, "no samples, expected one with them: pass keep_samples=True"),
         ({"measure": "dice", "over": lp.Decider("iou").add(np.full((4, 3), 1 / 3))}, "expected 'iou' like the decider"),
         ({"over": lp.Decider("iou").add(np.full((4, 2), 0.5))}, "over has 2 labels, expected 3"),
         ({"over": lp.Decider("iou")}, "no sites, expected at least one image"),

@@ -405,6 +405,16 @@ def test_consistent_learning_finds_no_coupling_where_there_is_none() -> None:
     assert abs(result.w[4]) < z_bound(1) * np.sqrt(2) * error
 
 
+def test_progress_of_consistent_learning_ends_at_its_total() -> None:
+    images, labels = exact_images(60, 4, 4, 1.0, 0.5, np.random.default_rng(10))
+    steps: list[tuple[int, int]] = []
+    crf = tied_potts_crf()
+    result = crf.fit(images, labels, "consistent", progress=lambda done, total, _: steps.append((done, total)))
+    assert result.status is lp.learning.FitStatus.HELD_OUT
+    assert all(done <= total for done, total in steps)
+    assert [done for done, total in steps if done == total] == [steps[-1][0]]
+
+
 def test_consistent_learning_is_at_least_as_good_as_its_start() -> None:
     images, labels = exact_images(600, 4, 4, 1.0, 0.8, np.random.default_rng(11))
     train, test = slice(0, 400), slice(400, 600)

@@ -394,7 +394,7 @@ SMALL = lp.Potentials.grid(np.zeros((2, 2, 2)), 0.3)
             (lp.infer(SMALL, "icm", backend="reference"), "area"),
             {},
             lp.InputError,
-            "the result of icm has no samples, expected one of a decoder",
+            "the result of icm has no samples, expected one with them",
         ),
     ],
 )

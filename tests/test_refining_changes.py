@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,19 @@ def test_changed_labels_are_counted() -> None:
     assert repr(result).endswith(f"; {result.changes}>")
     tensors = lp.refine(image, torch.from_numpy(logits), layout="hwk")
     assert (type(tensors.labels), tensors.n_changed) == (torch.Tensor, n)
+
+
+@pytest.mark.parametrize("n_images", [None, 2])
+def test_no_reason_is_given_if_pixels_were_left_out(n_images: int | None) -> None:
+    image, logits = scene()
+    mask = np.zeros(image.shape[:2], bool)
+    mask[:4] = True
+    if n_images:
+        image, logits, mask = (np.stack([one] * n_images) for one in (image, logits, mask))
+    result = lp.refine(image, logits, mask=mask)
+    same = np.where(result.labels == result.origin.labels, result.labels, -1)
+    assert replace(result, labels=same).changes.endswith(" has another label than the network's")
+    assert ": similar" in replace(result, labels=np.where(mask, -1, result.origin.labels)).changes
 
 
 def test_masked_pixels_do_not_count() -> None:

@@ -48,6 +48,21 @@ def test_probability_is_the_mean_of_samples_and_softmax() -> None:
     assert refiner(image, logits).n_samples == 50
 
 
+def test_samples_are_kept_on_request() -> None:
+    image, logits = scene()
+    kept = lp.refine(image, logits, fielded(), keep_samples=True)
+    decoder = lp.LocPMAP(start="perturbed", keep_samples=True)
+    np.testing.assert_array_equal(kept.samples, lp.refine(image, logits, fielded(), decoder=decoder).samples)
+    assert kept.samples.shape == (50, *logits.shape[:2])
+    plain = lp.refine(image, logits, fielded())
+    assert plain.samples is None
+    assert plain.probability.tobytes() == kept.probability.tobytes()
+    with pytest.raises(lp.InputError, match="decoder is mean_field, which draws no samples"):
+        lp.refine(image, logits, decoder="mean_field", keep_samples=True)
+    with pytest.raises(TypeError, match="keep_samples is 3, expected True or False"):
+        lp.refine(image, logits, keep_samples=3)  # type: ignore[arg-type]
+
+
 def components(*maps: np.ndarray) -> float:
     """Return the mean number of connected components of label maps with three labels."""
     return float(np.mean([sum(ndimage.label(labels == k)[1] for k in range(3)) for labels in maps]))
@@ -102,7 +117,10 @@ def test_measure_uses_the_fields() -> None:
     prepared = fielded().prepare(image, logits)
     decoder = lp.LocPMAP(20, start="perturbed", temperature=0.2, fields=lp.ErrorFields(SIZES, shared=0.3))
     expected = lp.measure(prepared.potentials, "area", decoder, seed=5)
-    found = fielded().measure(image, logits, "area", lp.LocPMAP(20, start="perturbed"), seed=5)
+    shown: list[tuple[int, int]] = []
+    options: dict[str, Any] = {"seed": 5, "progress": lambda *step: shown.append(step)}
+    found = fielded().measure(image, logits, "area", lp.LocPMAP(20, start="perturbed"), **options)
+    assert shown == [(done, 20) for done in range(1, 21)]
     np.testing.assert_array_equal(found.values, expected.values)
 
 

@@ -171,7 +171,7 @@ GRAPH = lp.infer(lp.Potentials.graph(np.zeros((3, 2)), [[0, 1]], 0.0), n_samples
         (
             result_of(box(LEFT), None),
             {},
-            "the result of icm has no samples, expected one of a decoder with keep_samples=True",
+            "the result of icm has no samples, expected one with them: pass keep_samples=True",
         ),
         (BATCH, {}, "result is that of a batch, expected one image"),
         (GRAPH, {}, "result is that of a graph"),

@@ -51,15 +51,15 @@ alone = lp.Refiner(Weights([8.0], [1.0]))
 coupled = lp.Refiner(
     Weights([8.0], [1.0], pairwise=[[[0.5, 5.0]] * 2], sizes=[[0.1, 0.2, 0.5, 1.0, 1.0]], shared=0.5, noise=0.2)
 )
-sampler = lp.LocPMAP(n_samples=4, start="perturbed", keep_samples=True)
-offset = lp.LocPMAP(n_samples=4, start="perturbed", keep_samples=True, fields=lp.ErrorFields(shared=1.0))
+sampler = lp.LocPMAP(n_samples=4, start="perturbed")
+offset = lp.LocPMAP(n_samples=4, start="perturbed", fields=lp.ErrorFields(shared=1.0))
 models = {
     "independent pixels": (alone, sampler),
     "one shared error": (alone, offset),
     "error fields": (coupled, sampler),
 }
 samples = {
-    title: refiner.refine(photo, logits, decoder=decoder, seed=1).samples
+    title: refiner.refine(photo, logits, decoder=decoder, keep_samples=True, seed=1).samples
     for title, (refiner, decoder) in models.items()
 }
 

@@ -213,6 +213,11 @@ class Result:
         if n:
             has = "has" if n == 1 else "have"
             return f"{n:,} of {total:,} {site}s{where} {has} another label than the network's"
+        none = f"none of {total:,} {site}s{where} has another label than the network's"
+        masked = self.potentials.masked
+        n_masked = 0 if masked is None else int(masked.sum()) * count // len(masked)
+        if int((self.labels < 0).sum()) > n_masked:  # a decision left out the others, which may have changed
+            return none
         kept = np.atleast_1d(Restore()(self.origin.strength)) == 0
         reason = f"similar and neighbouring {site}s agree with the network's labels"
         if kept.any():
@@ -221,7 +226,7 @@ class Result:
             reason = f"{some}{poor}, so the network's labels are kept"
         if isinstance(self.origin.strength, float) and kept[0]:
             reason = f"the refiner does not use similar {site}s"
-        return f"none of {total:,} {site}s{where} has another label than the network's: {reason}"
+        return f"{none}: {reason}"
 
     def decide(
         self,
@@ -331,7 +336,7 @@ def kept_samples(result: Result) -> Any:
     """Return the samples of a result; a result without samples raises an `InputError`."""
     if result.samples is None:
         raise InputError(
-            f"the result of {result.method} has no samples, expected one of a decoder with keep_samples=True"
+            f"the result of {result.method} has no samples, expected one with them: pass keep_samples=True"
         )
     return result.samples
 

@@ -16,7 +16,16 @@ import typer
 from locpmap.cli.folders import check_folder
 from locpmap.cli.options import DeviceOption, JsonOption, SchedulerOption, SeedOption, open_workers, parse_choices
 from locpmap.cli.refine_deciding import Deciding, checksums_of
-from locpmap.cli.refine_inputs import Content, LayoutOption, ScoresOption, Settings, check_names, pairs_of, path_of
+from locpmap.cli.refine_inputs import (
+    Content,
+    LayoutOption,
+    Pair,
+    ScoresOption,
+    Settings,
+    check_names,
+    pairs_of,
+    path_of,
+)
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
 from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, Tiled, is_tiled, refine_tiled
@@ -24,6 +33,7 @@ from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
     from locpmap.refining import Refiner
+    from locpmap.result import Result
 
 BAD_INPUT = 2
 OF_THE_MODEL = "as saved with the model"
@@ -122,6 +132,12 @@ def refine(
             show_default="most probable",
         ),
     ] = None,
+    over: Annotated[
+        str,
+        typer.Option(
+            metavar="dataset|image", help="With --decide iou or dice: decide for a folder, or for each image."
+        ),
+    ] = "dataset",
     abstain: Annotated[
         float | None,
         typer.Option(
@@ -157,8 +173,9 @@ def refine(
     complete label maps, sampled with the error fields of the refiner if it has any.
 
     With --decide iou the labels have the best expected mean IoU: in one image, or over all images of a folder, with
-    statistics of at most 32 of them.  boundary_iou and accuracy are decided in every image by itself.  Pixels that
-    --abstain leaves out are written like masked ones.  NAME.json holds the rule and the expected value.
+    statistics of at most 32 of them.  --over image decides in each image of the folder by itself, as boundary_iou and
+    accuracy always do.  Pixels that --abstain leaves out are written like masked ones.  NAME.json holds the rule and
+    the expected value.
 
     GeoTIFF images and --tiff add .tif files of the kept maps and the samples, with a nodata tag; those of probability
     and variance have one value per pixel, that of its label.  Files of a GeoTIFF image are georeferenced.  Pixels
@@ -205,7 +222,7 @@ def refine(
     settings.check(refiner, pairs)
     if tiff and pairs[0].is_volume:
         raise InputError("--tiff is given, expected none for NIfTI files")
-    deciding = Deciding.of(decide, abstain, pairs)
+    deciding = Deciding.of(decide, abstain, pairs, over)
     if names is None and logits is None and (image / NAMES_FILE).is_file():
         names = image / NAMES_FILE
     named = None if names is None else read_names(names)
@@ -220,7 +237,8 @@ def refine(
     recorded = {**asdict(settings), **asdict(refiner.adjustment), **written}
     if deciding is not None:
         recorded |= deciding.settings()
-    run = Run(refiner, settings, recorded, force, deciding).prepared(outputs)
+    with ProgressBar("statistics of the inputs", hidden=as_json) as bar:
+        run = Run(refiner, settings, recorded, force, deciding).prepared(outputs, bar.update)
     with ProgressBar("refining" if len(pairs) == 1 else f"refining {len(pairs)} inputs", hidden=as_json) as bar:
         if len(pairs) == 1 and scheduler is None:
             done = [run.one(outputs[0], bar.update)]
@@ -247,13 +265,16 @@ class Run:
     force: bool
     deciding: Deciding | None = None
 
-    def prepared(self, outputs: Sequence[Outputs]) -> Run:
+    def prepared(self, outputs: Sequence[Outputs], progress: Progress | None = None) -> Run:
         """Return the run with the statistics that decisions need, unless all inputs are finished."""
         waiting = (one for one in outputs if self.force or not one.finished(self.recorded, checksums_of(one.pair)))
         if self.deciding is None or next(waiting, None) is None:
             return self
-        deciding = self.deciding.with_statistics(lambda pair: self._decode(pair.read(), 0, None).result)
-        return replace(self, deciding=deciding)
+
+        def decode(pair: Pair) -> Result:
+            return self._decode(pair.read(), 0, None).result
+
+        return replace(self, deciding=self.deciding.with_statistics(decode, progress))
 
     def all(
         self, outputs: Sequence[Outputs], jobs: int, progress: Progress, scheduler: str | None = None

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from locpmap.errors import InputError, LocpmapError, within
+from locpmap.errors import InputError, LocpmapError, one_of, within
 
 if TYPE_CHECKING:
     from locpmap.cli.refine_inputs import Pair
     from locpmap.deciding import Decider, Decision
     from locpmap.result import Result
 
-IMAGE = "image"
+IMAGE, DATASET = "image", "dataset"
 MAX_PIXELS = 2**28  # of the samples of an image, with two bytes each
 MAX_IMAGES = 32  # of a folder, used for the statistics
 
@@ -39,8 +40,11 @@ class Deciding:
     decider: Decider | None = None
 
     @classmethod
-    def of(cls, measure: str | None, abstain: float | None, pairs: Sequence[Pair]) -> Deciding | None:
-        """Return the options, or None without ``--decide``; for several inputs, use the statistics of at most 32."""
+    def of(
+        cls, measure: str | None, abstain: float | None, pairs: Sequence[Pair], over: str = DATASET
+    ) -> Deciding | None:
+        """Return the options, or None without ``--decide``; a data set has the statistics of at most 32 inputs."""
+        one_of("--over", over, (DATASET, IMAGE))
         if measure is None:
             if abstain is not None:
                 raise InputError("--abstain is given without --decide, expected both, such as --decide accuracy")
@@ -52,7 +56,7 @@ class Deciding:
             raise unknown_measure("--decide", measure)
         if abstain is not None:
             within("--abstain", abstain, 0, 1)
-        if len(pairs) < 2 or measure not in OVERLAPS:
+        if len(pairs) < 2 or measure not in OVERLAPS or over == IMAGE:
             return cls(measure, abstain)
         places = np.linspace(0, len(pairs) - 1, min(MAX_IMAGES, len(pairs))).round().astype(int)
         return cls(measure, abstain, tuple(pairs[n] for n in places))
@@ -71,18 +75,20 @@ class Deciding:
             over = f"{len(self.statistics)} images {hashlib.sha256(sums.encode()).hexdigest()[:16]}"
         return {"decide": self.measure, "abstain": self.abstain, "over": over}
 
-    def with_statistics(self, refine: Callable[[Pair], Result]) -> Deciding:
+    def with_statistics(
+        self, refine: Callable[[Pair], Result], progress: Callable[[int, int], None] | None = None
+    ) -> Deciding:
         """Return the same with the statistics of its inputs; those that cannot be refined are left out."""
         if not self.statistics:
             return self
         from locpmap.deciding import Decider
 
         decider = Decider(self.measure)
-        for pair in self.statistics:
-            try:
+        for n, pair in enumerate(self.statistics):
+            with suppress(LocpmapError, OSError, MemoryError):  # reported when the input itself is refined
                 decider.add(refine(pair))
-            except (LocpmapError, OSError, MemoryError):  # reported when the input itself is refined
-                continue
+            if progress is not None:
+                progress(n + 1, len(self.statistics))
         return replace(self, decider=decider) if decider.n_images else self
 
     def __call__(self, result: Result) -> Decision:
@@ -111,4 +117,5 @@ def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
     one, sites = ("image", "pixels") if "pixels" in records[0] else ("volume", "voxels")
     over = decisions[0]["over"].replace("image", one)
     where = f"over {over}" if over != one else f"in each {one}" if len(records) > 1 else f"in the {one}"
-    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}, {kept:.1%} of the {sites} labelled"
+    left = f", {kept:.1%} of the {sites} labelled" if kept < 1 else ""
+    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}{left}"

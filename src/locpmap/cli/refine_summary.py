@@ -73,10 +73,11 @@ def _largest(row: Record, record: Record) -> str:
 
 
 def _present(record: Record) -> list[Record]:
-    """Return the labels, largest first, without those that have no pixel and a mean area that is printed as 0.0%."""
+    """Return the labels by number of pixels, without those that have none and a mean area that is printed as 0.0%."""
     total = max(1, count_of(record)) * math.prod(record["spacing"] or ())
     means = [(row, float(row["area"] if "area" in row else row["mean_volume"])) for row in record["labels"]]
-    return [row for row, mean in means if count_of(row) or mean / total >= LEAST]
+    present = [row for row, mean in means if count_of(row) or mean / total >= LEAST]
+    return sorted(present, key=count_of, reverse=True)
 
 
 def _title(row: Record) -> str:

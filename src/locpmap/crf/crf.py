@@ -163,7 +163,7 @@ class CRF:
             seed (int, default 0): Seed of the random generator, from 0 to 2^64 - 1.
             progress (bool or callable, default False): True shows a progress bar. A function is called as
                 ``progress(done, total, value)``: iterations and the loss; for "consistent" and mini-batches, steps and
-                the held-out loss; for "contrastive", steps and the largest entry of the gradient.
+                held-out loss (the total grows while it falls); for "contrastive", steps and largest gradient entry.
             backend (str, default "auto"): "auto", "numba", "triton" or "reference".
             device (str, default "auto"): "cpu", "cuda" or "auto". "auto" uses the GPU for tensors that are on it and,
                 if one is available, for large data in memory.

@@ -146,7 +146,7 @@ def _by_samples(sites: Sequence[Sites], maps: Any, samples: Any) -> tuple[list[A
     """Return the labels (S,) of the map with the best mean boundary IoU over the samples of each image."""
     if samples is None:
         raise InputError(
-            "the result has no samples, expected one of a decoder with them: lp.LocPMAP(keep_samples=True)"
+            "the result has no samples, expected one with them: pass keep_samples=True to lp.refine or lp.infer"
         )
     if maps.ndim != 3:
         raise InputError(f"labels has shape {tuple(maps.shape[1:])}, expected images (H, W) for 'boundary_iou'")

@@ -147,7 +147,8 @@ def fit_stochastic(
     def after_check(descent: Descent) -> None:
         control.checkpoint.offer(descent.state())
         if control.progress is not None:
-            control.progress(descent.step, max_steps, descent.held_out[-1])
+            last = min(descent.step + descent.n_left, descent.first_step + max_steps)
+            control.progress(descent.step, last, descent.held_out[-1])
 
     max_steps = STEPS_PER_CHECK * control.max_iterations
     saved = control.checkpoint.load()

@@ -111,6 +111,11 @@ class Descent:
     def finished(self) -> bool:
         return self.rate >= len(RATES)
 
+    @property
+    def n_left(self) -> int:
+        """Steps until the schedule ends if no further check is better than the best one."""
+        return STEPS_PER_CHECK * (PATIENCE * (len(RATES) - self.rate) - self.stale)
+
     def state(self) -> dict[str, Array]:
         """Return the arrays of a checkpoint."""
         counts = np.array([self.step, self.warm, self.rate, self.stale, self.first_step], float)

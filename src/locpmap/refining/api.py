@@ -22,6 +22,7 @@ def refine(
     spacing: Any = None,
     mask: Any = None,
     decoder: str | Decoder | None = None,
+    keep_samples: bool = False,
     seed: int = 0,
     device: str = "auto",
     progress: Callable[[int, int], None] | None = None,
@@ -59,6 +60,8 @@ def refine(
             ignored. Ignored pixels get label -1.
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
             ``LocPMAP(start="perturbed")``; ``LocPMAP(n_samples=100, start="perturbed")`` draws more samples.
+        keep_samples (bool, default False): Return the drawn label maps in ``result.samples``, (M, H, W).
+            :func:`locpmap.measure` and the decision for boundaries need them.
         seed (int, default 0): Seed of the random generator.
         device (str, default "auto"): As in :func:`locpmap.infer`.
         progress (callable, default None): Called as ``progress(done, total)``, in samples of LocPMAP or in the unit
@@ -92,7 +95,7 @@ def refine(
     """
     reading = {"layout": layout, "scores": scores, "stride": stride, "spacing": spacing, "mask": mask}
     prepared = as_refiner(model).prepare(image, logits, **reading)
-    return prepared.refine(decoder, seed=seed, device=device, progress=progress)
+    return prepared.refine(decoder, keep_samples=keep_samples, seed=seed, device=device, progress=progress)
 
 
 def as_refiner(model: Refiner | PathLike | None) -> Refiner:

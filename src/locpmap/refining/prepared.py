@@ -6,10 +6,12 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 from locpmap.arrays import Array, cast
+from locpmap.errors import InputError
 from locpmap.graphs import Box
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
+from locpmap.inference.sampling import Sampler
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import per_image
@@ -149,6 +151,7 @@ class Prepared:
         self,
         decoder: str | Decoder | None = None,
         *,
+        keep_samples: bool = False,
         seed: int = 0,
         device: str = "auto",
         progress: Callable[[int, int], None] | None = None,
@@ -157,6 +160,7 @@ class Prepared:
 
         Args:
             decoder (str or Decoder, default None): As in :func:`locpmap.refine`.
+            keep_samples (bool, default False): As in :func:`locpmap.refine`.
             seed (int, default 0): As in :func:`locpmap.refine`.
             device (str, default "auto"): As in :func:`locpmap.refine`.
             progress (callable, default None): As in :func:`locpmap.refine`.
@@ -165,6 +169,12 @@ class Prepared:
             Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
         """
         chosen = REFINING if decoder is None else configure(decoder, {})
+        if keep_samples:
+            if not isinstance(chosen, Sampler):
+                raise InputError(
+                    f"decoder is {chosen.name}, which draws no samples: expected one that does, like locpmap"
+                )
+            chosen = replace(chosen, keep_samples=keep_samples)  # type: ignore[type-var]
         return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
 
     def named(self, result: Result, decoder: Decoder) -> Result:

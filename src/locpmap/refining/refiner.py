@@ -89,8 +89,7 @@ class Refiner:
             <Refiner: strides 1, 8, 16, with error fields, learned from Stanford Background, MSRC, ..., digits>
         """
         weights, details, adjustment, guarantee = bundled() if path is None else read_refiner(path)
-        details = deepcopy(details)  # callers may modify their copy
-        return cls(weights, details, adjustment=adjustment, guarantee=guarantee)
+        return cls(weights, deepcopy(details), adjustment=adjustment, guarantee=guarantee)  # callers may modify details
 
     def save(self, path: PathLike) -> None:
         """Write the weights, the adjustment, the details and the guarantee to one file, atomically.
@@ -118,8 +117,7 @@ class Refiner:
             strength (float, default 1.0): Factor of the learned effect of similar pixels and neighbours, and of the
                 weight of samples in the probability, from 0 to 1e6. 0 leaves the softmax of the scaled scores.
             smoothing (float, default 0.0): Potts weight added between neighbours of similar colour, from 0 to 1e6, so
-                that labels and samples have fewer specks. The value is not learned, so check on your data whether it
-                helps.
+                that labels and samples have fewer specks. It is not learned: check it on your data.
             temperature (float, default 1.0): Divisor of all scores and weights, from 1e-6 to 1e6. Values above 1 make
                 the probabilities less certain, values below 1 more certain.
 
@@ -167,17 +165,15 @@ class Refiner:
             scores (str, default "auto"): As in :func:`locpmap.refine`.
             stride (float, default None): As in :func:`locpmap.refine`.
             spacing (float, tuple or sequence of tuples, default None): As in :func:`locpmap.refine`; one, or one each.
-            groups (sequence, default None): One name or number per image, equal for related images: slices of a scan,
-                frames of a video, images of one microscope. Folds and standard errors are then computed over groups, so
-                that the fit and its report hold for new groups.
+            groups (sequence, default None): One name or number per image, equal for related images, such as slices of
+                a scan or frames of a video. Folds and standard errors are then over groups: the fit holds for new ones.
             seed (int, default 0): Seed of the folds, of the choice of pixels and images, and of the sampling.
             guarantee (float, default 0.0): Fraction of the images, chosen at random, that are not used in the fit but
                 for a guarantee, as by :meth:`guaranteed`. At least 9 images are needed for guarantees of 0.9.
             objective (str, default None): With "iou" or "dice", the report also states the gain from deciding for
                 this measure (:meth:`Result.decide`), per image and per fold. The weights do not depend on it.
             progress (bool or callable, default False): True shows a progress bar with the remaining time. A callable is
-                called as ``progress(steps done, steps, loss)``. The loss is that of the samples while weights are
-                learned, then the mean negative log-likelihood.
+                called as ``progress(steps done, steps, loss)``, with the loss of samples, then that of probabilities.
 
         Returns:
             Refiner: For the stride of the logits, with ``report`` and ``details`` set.
@@ -337,6 +333,7 @@ class Refiner:
         decoder: LocPMAP | None = None,
         *,
         seed: int = 0,
+        progress: Callable[[int, int], None] | None = None,
         **reading: Any,
     ) -> Measurement:
         """Measure a quantity of the label map, with its uncertainty.
@@ -350,6 +347,7 @@ class Refiner:
             quantity (str or callable): A name such as "area" or "volume", or a function, as in :func:`locpmap.measure`.
             decoder (LocPMAP, default None): The sampler. The default draws 200 samples from a perturbed start.
             seed (int, default 0): Seed of the random generator.
+            progress (callable, default None): Called as ``progress(samples measured, samples)``.
             **reading: Options of :meth:`prepare`.
 
         Returns:
@@ -363,7 +361,7 @@ class Refiner:
         """
         other = "; pass options of locpmap.measure to prepare(image, logits).measure"
         reading = options_of_prepare("measure", reading, other)
-        return self.prepare(image, logits, **reading).measure(quantity, decoder, seed=seed)
+        return self.prepare(image, logits, **reading).measure(quantity, decoder, seed=seed, progress=progress)
 
     def refine(
         self,
@@ -371,6 +369,7 @@ class Refiner:
         logits: Any,
         *,
         decoder: str | Decoder | None = None,
+        keep_samples: bool = False,
         seed: int = 0,
         device: str = "auto",
         progress: Callable[[int, int], None] | None = None,
@@ -382,6 +381,7 @@ class Refiner:
             image (array or tensor): As in :func:`locpmap.refine`.
             logits (array or tensor): As in :func:`locpmap.refine`.
             decoder (str or Decoder, default None): As in :func:`locpmap.refine`.
+            keep_samples (bool, default False): As in :func:`locpmap.refine`.
             seed (int, default 0): As in :func:`locpmap.refine`.
             device (str, default "auto"): As in :func:`locpmap.refine`.
             progress (callable, default None): As in :func:`locpmap.refine`.
@@ -395,6 +395,6 @@ class Refiner:
             (32, 32)
         """
         prepared = self.prepare(image, logits, **options_of_prepare("refine", reading))
-        return prepared.refine(decoder, seed=seed, device=device, progress=progress)
+        return prepared.refine(decoder, keep_samples=keep_samples, seed=seed, device=device, progress=progress)
 
     __call__ = refine
