@@ -13,7 +13,7 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.errors import InputTypeError
-from locpmap.guarantees import Guarantee
+from locpmap.guarantees import Guarantee, Source
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
@@ -134,9 +134,10 @@ def test_floor_of_the_spread_counts_the_new_image() -> None:
 
 
 def test_labels_at_the_threshold_belong_to_sets_and_are_decided() -> None:
-    guarantee = Guarantee({}, (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float), 19)
+    losses = (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float)
+    guarantee = Guarantee({}, *losses, 19, Source("", 1.0, False))
     assert guarantee.set_threshold(LEVEL, 3) == guarantee.abstention_threshold(0.1, 3) == 0.5
-    result = lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact")
+    result = replace(lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact"), source=guarantee.source)
     assert result.label_sets(LEVEL, guarantee=guarantee).all()
     assert (result.decide("accuracy", abstain=0.1, guarantee=guarantee).labels == 0).all()
 
@@ -234,10 +235,29 @@ def test_intervals_of_a_measurement_and_of_its_first_samples_are_equal(guarantee
 
 def test_intervals_end_at_possible_values(guaranteed: lp.Refiner) -> None:
     few = lp.Measurement("area", np.random.default_rng(0).integers(0, 2, (50, 3)) + 0.0, ("0", "1", "2"), (0.5,))
-    few = replace(few, model=promise(guaranteed).model)
+    few = replace(few, source=promise(guaranteed).source)
     low, high = few.interval(guarantee=guaranteed)
     np.testing.assert_array_equal(low, 0)
     np.testing.assert_array_equal(high, few.values.sum(axis=1).max())
+
+
+def test_other_kinds_of_input_have_no_guarantee(guaranteed: lp.Refiner, tmp_path: Path) -> None:
+    """Coverage collapses where logits have another stride, or an image is missing or added."""
+    logits, image = scenes(1)[0][0], np.zeros((12, 12))
+    guaranteed.save(tmp_path / "mine.safetensors")
+    coarse = logits.reshape(3, 4, 3, 4, 3).mean(axis=(1, 3))
+    for refiner in (guaranteed, lp.Refiner.load(tmp_path / "mine.safetensors")):
+        area = refiner.measure(image, coarse, "area", layout="hwk")
+        with pytest.raises(lp.InputError, match="the logits have stride 4, and the guarantee holds for 1"):
+            area.interval(guarantee=refiner)
+        result = refiner.refine(image, logits, layout="hwk")
+        added = "the input has an image, and the guarantee holds for inputs with no image"
+        with pytest.raises(lp.InputError, match=added):
+            result.label_sets(guarantee=refiner)
+        with pytest.raises(lp.InputError, match=added):
+            result.decide("accuracy", abstain=0.2, guarantee=refiner)
+        resized = refiner.measure(None, logits, "area", stride=1.1)  # as large as rounding makes it
+        assert resized.interval(guarantee=refiner)[0].shape == (3,)
 
 
 def test_batch_has_the_intervals_of_its_images(guaranteed: lp.Refiner) -> None:
@@ -300,9 +320,8 @@ def test_fit_sets_images_aside_and_knows_the_others() -> None:
     assert refiner.adjusted(smoothing=1.0).guarantee is None
 
 
-def test_command_shows_guaranteed_intervals_as_such(
-    guaranteed: lp.Refiner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_command_shows_guaranteed_intervals_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    guaranteed = lp.Refiner.load().guaranteed(np.zeros((12, 12, 12, 3), np.uint8), *scenes(12), ["area"])
     logits = scenes(1, 1)[0][0]
     np.save(tmp_path / "logits.npy", logits)
     Image.fromarray(np.zeros((12, 12, 3), np.uint8)).save(tmp_path / "image.png")
@@ -471,7 +490,7 @@ def test_drawn_areas_have_a_guarantee_exactly_where_their_measurement_has(guaran
         (lp.LocPMAP(start="random"), False),
     ):
         drawn = draw(prepared, decoder)
-        assert drawn.result.model == prepared.refine(decoder).model
+        assert drawn.result.source == prepared.refine(decoder).source
         measured = prepared.measure("area", decoder)
         low, high, found = interval_of(drawn.areas, LEVEL, guaranteed.guarantee)
         assert found == holds
@@ -479,5 +498,5 @@ def test_drawn_areas_have_a_guarantee_exactly_where_their_measurement_has(guaran
         np.testing.assert_array_equal((low, high), expected)
     areas = draw(prepared, lp.LocPMAP(start="perturbed")).areas
     assert not interval_of(areas, LEVEL, None)[2]
-    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), model="another"))[2]
+    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), source=None))[2]
     assert not interval_of(areas, LEVEL, replace(promise(guaranteed), quantities={}))[2]

@@ -13,7 +13,7 @@ from locpmap.deciding import Decider, Decision, decide
 from locpmap.deciding.inputs import no_probability
 from locpmap.errors import InputError, fraction
 from locpmap.graphs import Volume
-from locpmap.guarantees.guarantee import guarantee_of
+from locpmap.guarantees.guarantee import Source, guarantee_of
 from locpmap.guarantees.thresholds import label_sets
 from locpmap.potentials import Potentials
 
@@ -92,7 +92,7 @@ class Result:
         n_effective (float, array or None): Of gibbs with several chains: the number of independent samples that would
             estimate the probabilities equally well, (N,) for a batch.  The root-mean-square error of ``probability``
             is about the root of the mean ``variance`` over ``n_effective``.
-        model (str): Checksum of the refiner that drew the samples with its default decoder, for its guarantee.
+        source (Source or None): The refiner that drew the samples with its default decoder, for its guarantee.
         origin (Origin or None): Of :func:`locpmap.refine`: the network's labels, for ``n_changed`` and ``changes``.
         ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
         potentials (Potentials): The decoded model.
@@ -136,7 +136,7 @@ class Result:
     samples: Any = None  # (M, .., sites) int16
     r_hat: Any = None  # float or (N,)
     n_effective: Any = None  # float or (N,)
-    model: str = field(default="", repr=False)
+    source: Source | None = field(default=None, repr=False)
     origin: Origin | None = field(default=None, repr=False)
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
@@ -293,7 +293,7 @@ class Result:
         if guarantee is not None:
             if abstain is None or not isinstance(measure, str) or measure != "accuracy":
                 raise InputError('guarantee is given, expected measure="accuracy" and a number as abstain with it')
-            options["least"] = guarantee_of(guarantee, self.model).abstention_threshold(
+            options["least"] = guarantee_of(guarantee, self.source).abstention_threshold(
                 fraction("abstain", abstain), self.probability.shape[-1]
             )
         return decide(self.labels, self.probability, measure, over=over, abstain=abstain, **options)
@@ -327,7 +327,7 @@ class Result:
         if guarantee is None:
             found = label_sets(p, level)
         else:
-            found = p >= guarantee_of(guarantee, self.model).set_threshold(level, p.shape[-1])
+            found = p >= guarantee_of(guarantee, self.source).set_threshold(level, p.shape[-1])
             np.put_along_axis(found, p.argmax(axis=-1, keepdims=True), True, axis=-1)
         return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 

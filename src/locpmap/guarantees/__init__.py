@@ -1,5 +1,5 @@
 """Guarantees for new images by conformal prediction: intervals of quantities, sets of labels, and abstention."""
 
-from locpmap.guarantees.guarantee import Guarantee
+from locpmap.guarantees.guarantee import Guarantee, Source
 
-__all__ = ["Guarantee"]
+__all__ = ["Guarantee", "Source"]

@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from locpmap.guarantees.intervals import ENDS, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, set_threshold
 
 VERSION = 1  # of the arrays in a file
+SAME_STRIDE = 1.2  # largest ratio between strides that count as equal
 ASSUMPTION = (
     "The new image and the calibration images are assumed to be exchangeable, for example independent draws from the"
     " same source. The probability is over the random draw of all these images."
@@ -31,6 +32,14 @@ def in_words_of_volumes(text: str) -> str:
     return re.sub(rf"\b({'|'.join(WORDS_OF_VOLUMES)})", lambda found: WORDS_OF_VOLUMES[found[1]], text)
 
 
+class Source(NamedTuple):
+    """What samples were drawn from: the refiner, and the kind of its input."""
+
+    refiner: str  # checksum
+    stride: float  # pixels per score; 0 in guarantees of earlier versions, which do not know it
+    has_image: bool
+
+
 @dataclass(frozen=True, eq=False)
 class Guarantee:
     """Calibration of a refiner on labelled images that neither the network nor the refiner was fitted on.
@@ -42,7 +51,7 @@ class Guarantee:
         misses (array): Mean fraction of pixels whose true label is less probable than each threshold.
         errors (array): Mean fraction of pixels with a wrong most probable label of at least each threshold.
         n_images (int): Number of calibration images.
-        model (str): Checksum of the refiner.
+        source (Source or None): The calibrated refiner, the stride of its logits, and whether it had images.
 
     See Also:
         :meth:`locpmap.Refiner.guaranteed`, :meth:`locpmap.Measurement.interval`, :meth:`locpmap.Result.label_sets`
@@ -52,7 +61,7 @@ class Guarantee:
     misses: Array
     errors: Array
     n_images: int
-    model: str = ""
+    source: Source | None = None
 
     def __str__(self) -> str:
         names, n = ", ".join(sorted(self.quantities)), self.n_images
@@ -118,13 +127,15 @@ class Guarantee:
     def arrays(self) -> dict[str, Array]:
         """Return the arrays for a file, by name."""
         found = {"misses": self.misses, "errors": self.errors}
+        if self.source is not None:
+            found["input"] = np.array(self.source[1:], np.float64)
         for name, one in self.quantities.items():
             found |= {f"mean {name}": one.moments.mean, f"std {name}": one.moments.std, f"truth {name}": one.truth}
         return found
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, Array]) -> Self:
-        """Return the guarantee with these arrays; raise if they are malformed."""
+    def of_arrays(cls, arrays: dict[str, Array], refiner: str = "") -> Self:
+        """Return the guarantee of a refiner with these arrays; raise if they are malformed."""
         names = [name.removeprefix("truth ") for name in arrays if name.startswith("truth ")]
         try:
             misses, errors = arrays["misses"], arrays["errors"]
@@ -135,14 +146,15 @@ class Guarantee:
         shapes = {array.shape for three in parts.values() for array in three}
         lengths = {shape[0] if len(shape) == 2 else 0 for shape in shapes}
         alike = all(mean.shape == std.shape == truth.shape for mean, std, truth in parts.values())
-        alike = alike and misses.shape == errors.shape == THRESHOLDS.shape
+        given = arrays.get("input", np.zeros(2))
+        alike = alike and misses.shape == errors.shape == THRESHOLDS.shape and given.shape == (2,)
         if not alike or len(lengths) != 1 or 0 in lengths:
             raise InputError("its guarantee has arrays of wrong shapes")
-        return cls(found, misses, errors, lengths.pop())
+        return cls(found, misses, errors, lengths.pop(), Source(refiner, float(given[0]), bool(given[1])))
 
 
-def guarantee_of(given: object, model: str) -> Guarantee:
-    """Return a guarantee, or that of a refiner; raise if there is none, or if another model drew the samples."""
+def guarantee_of(given: object, source: Source | None) -> Guarantee:
+    """Return a guarantee, or that of a refiner; raise if there is none, or if the samples have another source."""
     found = given if isinstance(given, Guarantee) else getattr(given, "guarantee", ...)
     if found is None:
         raise InputError(
@@ -151,9 +163,15 @@ def guarantee_of(given: object, model: str) -> Guarantee:
         )
     if not isinstance(found, Guarantee):
         raise InputTypeError(f"guarantee is a {type(given).__name__}, expected a Refiner or a Guarantee")
-    if found.model != model:
+    if source is None or found.source is None or found.source.refiner != source.refiner:
         raise InputError(
             "the guarantee is one of another model, expected the calibrated refiner's own refine or measure, with its"
             " default decoder"
         )
+    if known := found.source.stride:
+        if not 1 / SAME_STRIDE <= source.stride / known <= SAME_STRIDE:
+            raise InputError(f"the logits have stride {source.stride:.3g}, and the guarantee holds for {known:.3g}")
+        if source.has_image != found.source.has_image:
+            states = ["no image", "an image"] if found.source.has_image else ["an image", "no image"]
+            raise InputError(f"the input has {states[0]}, and the guarantee holds for inputs with {states[1]}")
     return found

@@ -145,7 +145,7 @@ def measure(
         values=frozen(values if potentials.batched else values[:, 0]),
         names=tuple(map(str, range(values.shape[2]))) if names is None else tuple(names),
         levels=levels,
-        model=what.model if isinstance(what, Result) else "",
+        source=what.source if isinstance(what, Result) else None,
         unit=unit_of(meter.name, potentials.structure) if isinstance(quantity, str) else "",
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction
-from locpmap.guarantees.guarantee import guarantee_of
+from locpmap.guarantees.guarantee import Source, guarantee_of
 from locpmap.measuring.quantities import NAMES, OF_VOLUMES
 
 MAX_ROWS = 24  # of the printed table
@@ -29,7 +29,7 @@ class Measurement:
         values (array): Value of the quantity in each sample, (M, .., K), float64.
         names (tuple of str): Names of the K labels or entries.
         levels (tuple of float): Levels of ``quantiles``.
-        model (str): Checksum of the refiner whose samples were measured, for its guarantee.
+        source (Source or None): The refiner whose samples were measured, for its guarantee.
         unit (str): Unit of the values in words, such as "pixels"; empty if there is none or it is not known.
 
     Example:
@@ -47,7 +47,7 @@ class Measurement:
     values: Array
     names: tuple[str, ...]
     levels: tuple[float, ...]
-    model: str = ""
+    source: Source | None = None
     unit: str = ""
 
     @property
@@ -109,7 +109,7 @@ class Measurement:
         if not isinstance(jointly, bool | np.bool_):
             raise InputTypeError(f"jointly is {jointly!r}, expected True or False")
         if guarantee is not None:
-            return guarantee_of(guarantee, self.model).interval(self.quantity, self.values, inside, jointly)
+            return guarantee_of(guarantee, self.source).interval(self.quantity, self.values, inside, jointly)
         if jointly:
             raise InputError("jointly is True without a guarantee, expected guarantee= with a calibrated refiner")
         low, high = np.quantile(self.values, [(1 - inside) / 2, (1 + inside) / 2], axis=0)

@@ -70,16 +70,16 @@ def draw(
     else:
         result = prepared.refine(decoder, seed=seed, device=device)
     values, names = np.stack(areas).astype(np.float64), tuple(map(str, range(n_labels)))
-    model, unit = prepared.model_of_samples(decoder), unit_of(quantity, structure)
-    sizes = Measurement(quantity, values, names, LEVELS, model, unit)
+    source, unit = prepared.source_of_samples(decoder), unit_of(quantity, structure)
+    sizes = Measurement(quantity, values, names, LEVELS, source, unit)
     return Drawn(result, sizes, np.stack(maps) if maps else np.empty((0, 0, 0), np.int16))
 
 
 def interval_of(areas: Measurement, level: float, guarantee: Guarantee | None) -> tuple[Array, Array, bool]:
     """Return the ends of the guaranteed interval, or of that of the samples, and whether it is guaranteed.
 
-    There is no guarantee if none is given, or if it does not apply to these samples: it is of another model or decoder,
-    has no areas or other labels, or there are too few samples or calibration images.
+    There is no guarantee if none is given, or if it does not apply to these samples: it is of another model, decoder or
+    kind of input, has no areas or other labels, or there are too few samples or calibration images.
     """
     if guarantee is not None:
         with suppress(InputError):

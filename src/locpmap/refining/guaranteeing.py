@@ -10,7 +10,7 @@ import numpy as np
 
 from locpmap.arrays import Array, Restore
 from locpmap.errors import InputError, InputTypeError
-from locpmap.guarantees import Guarantee
+from locpmap.guarantees import Guarantee, Source
 from locpmap.guarantees.conformal import images_needed
 from locpmap.guarantees.intervals import N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.thresholds import pixel_losses
@@ -69,7 +69,9 @@ def calibrated(
     parts = {name: map(np.stack, zip(*row, strict=True)) for name, row in rows.items()}
     calibrations = {name: Calibration(Moments(mean, std), true) for name, (mean, std, true) in parts.items()}
     misses, errors = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("misses", "errors"))
-    return Guarantee(calibrations, misses, errors, n, weights.identity(adjustment))
+    stride = float(np.median([example.stride for example in labelled]))
+    has_image = labelled[0].given.image is not None
+    return Guarantee(calibrations, misses, errors, n, Source(weights.identity(adjustment), stride, has_image))
 
 
 class Measured(NamedTuple):

@@ -1,7 +1,7 @@
 """Files of refiners: weights, details and, if there is one, a guarantee."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import as_file, files
 from typing import Any
@@ -55,11 +55,9 @@ def read_refiner(path: PathLike) -> Saved:
             raise InputError(f"its guarantee has version {version}, expected {VERSION}")
         weights, details = Weights(**own), header["details"]
         adjustment = Adjustment(**details.pop(ADJUSTED, {}))
-        guarantee = Guarantee.of_arrays(promised) if promised else None
+        guarantee = Guarantee.of_arrays(promised, weights.identity(adjustment)) if promised else None
     except (KeyError, TypeError, InputError) as error:
         raise InputError(f"{path} is not a refiner of this version: it is malformed ({error})") from None
-    if guarantee is not None:
-        guarantee = replace(guarantee, model=weights.identity(adjustment))
     return weights, details, adjustment, guarantee
 
 

@@ -8,6 +8,7 @@ from typing import Any, Self
 from locpmap.arrays import Array, cast
 from locpmap.errors import InputError
 from locpmap.graphs import Box
+from locpmap.guarantees import Source
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
@@ -80,7 +81,7 @@ class Prepared:
     Attributes:
         potentials (Potentials): The Potts model, for any decoder of :func:`locpmap.infer`.
         errors (Errors): The learned parameters of samples at the stride of the logits.
-        model (str): Checksum of the refiner, by which its guarantee recognises results.
+        source (Source or None): The refiner and the kind of its input, by which its guarantee recognises results.
         origin (Origin): The network's labels, and whether they are kept, for :attr:`locpmap.Result.n_changed`.
 
     Notes:
@@ -128,7 +129,7 @@ class Prepared:
     potentials: Potentials
     errors: Errors
     origin: Origin
-    model: str = ""
+    source: Source | None = None
 
     @classmethod
     def of(
@@ -142,10 +143,12 @@ class Prepared:
     ) -> Self:
         """Build the model with :func:`locpmap.refining.model.compose`."""
         potentials, adaptation, network = compose(given, weights, adjustment, mask=mask, stride=stride)
-        errors = errors_of(weights, adjustment, given.stride if stride is None else stride)
+        stride = given.stride if stride is None else stride
+        errors = errors_of(weights, adjustment, stride)
         errors = errors._replace(votes=errors.votes * adaptation.strength)
         origin = Origin(potentials.restore(network if given.batched else network[0]), adaptation.strength)
-        return cls(potentials, errors, origin, weights.identity(adjustment))
+        source = Source(weights.identity(adjustment), stride, given.image is not None)
+        return cls(potentials, errors, origin, source)
 
     def refine(
         self,
@@ -178,8 +181,8 @@ class Prepared:
         return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
 
     def named(self, result: Result, decoder: Decoder) -> Result:
-        """Return a result with the network's labels, and the checksum of the refiner if its guarantee applies."""
-        return replace(result, origin=self.origin, model=self.model if as_calibrated(decoder) else "")
+        """Return a result with the network's labels, and its source if the refiner's guarantee applies."""
+        return replace(result, origin=self.origin, source=self.source if as_calibrated(decoder) else None)
 
     def _decoded(self, decoder: Decoder, **how: Any) -> Result:
         if not isinstance(decoder, LocPMAP):
@@ -231,11 +234,11 @@ class Prepared:
         """
         chosen = decoder or MEASURING
         found = measure(self.potentials, quantity, self.sampler(chosen), seed=seed, **options)
-        return replace(found, model=self.model_of_samples(chosen))
+        return replace(found, source=self.source_of_samples(chosen))
 
-    def model_of_samples(self, decoder: LocPMAP) -> str:
-        """Return the refiner's checksum if a decoder draws samples as in its calibration; their number may differ."""
-        return self.model if as_calibrated(replace(decoder, n_samples=REFINING.n_samples)) else ""
+    def source_of_samples(self, decoder: LocPMAP) -> Source | None:
+        """Return the source if a decoder draws samples as in the calibration; their number may differ."""
+        return self.source if as_calibrated(replace(decoder, n_samples=REFINING.n_samples)) else None
 
 
 def as_calibrated(decoder: Decoder) -> bool:
