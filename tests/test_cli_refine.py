@@ -624,3 +624,13 @@ def test_full_disk_leaves_the_old_files(
         run = Run(capsys, *words(pair, "--seed", 1))
         run.check_refusal("cannot be written: No space left on device", str(pair[2] / "a."))
         assert {name: (pair[2] / name).read_bytes() for name in names(pair[2])} == existing
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_are_sentences(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    image, logits, out = pair
+    np.save(logits, np.random.default_rng(0).random((*SHAPE, K)))
+    run = Run(capsys, "refine", image, logits, "-o", out)
+    assert run.status == 0
+    assert run.err.startswith("locpmap: logits lies in [0, 1] and does not sum to 1")
+    assert run.err.count("\n") == 1

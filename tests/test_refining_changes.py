@@ -59,6 +59,7 @@ def test_no_reason_is_given_if_pixels_were_left_out(n_images: int | None) -> Non
     if n_images:
         image, logits, mask = (np.stack([one] * n_images) for one in (image, logits, mask))
     result = lp.refine(image, logits, mask=mask)
+    assert result.origin is not None
     same = np.where(result.labels == result.origin.labels, result.labels, -1)
     assert replace(result, labels=same).changes.endswith(" has another label than the network's")
     assert ": similar" in replace(result, labels=np.where(mask, -1, result.origin.labels)).changes

@@ -8,8 +8,9 @@ import gc
 import importlib
 import io
 import sys
+import warnings
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -58,6 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):  # print ? where the encoding has no ± or ×
         sys.stdout.reconfigure(errors="replace")
+    warnings.showwarning = _warn
     try:
         status = app(words or ["--help"], prog_name="locpmap", standalone_mode=False)
     except (LocpmapError, UsageProblem) as error:
@@ -72,6 +74,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     if status == INTERRUPTED:
         _fail("interrupted", INTERRUPTED)
     sys.exit(status or 0)
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    """Print a warning as a sentence, without the line of code that raised it."""
+    typer.echo(f"locpmap: {message}", err=True)
 
 
 def _fail(sentence: str, status: int) -> NoReturn:
