@@ -185,6 +185,15 @@ def test_doctor_prints_the_kernel_cache(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     cache = json.loads(Run(capsys, "doctor", "--json").out)["numba_cache"]
     assert cache == {"folder": str(tmp_path), "writable": True, "kernels": 1}
+    assert "read-only" not in Run(capsys, "doctor").out
+
+
+def test_doctor_tells_why_kernels_are_not_kept_or_cannot_run(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    text = Run(capsys, "doctor").out
+    assert "every process compiles: set NUMBA_CACHE_DIR to another folder" in text
+    assert "numba (cannot run: NUMBA_DISABLE_JIT is set)" in text
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.command import Run
@@ -38,6 +39,14 @@ def test_command_compiles_in_other_processes(capsys: pytest.CaptureFixture[str])
     answer = Run(capsys, "compile")
     assert answer.status == 0
     assert answer.out.startswith("the kernels are compiled (")
+
+
+def test_folder_must_be_writable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    Run(capsys, "compile").check_refusal(f"{tmp_path} cannot be written", "NUMBA_CACHE_DIR")
 
 
 def test_later_calls_find_their_kernels_compiled() -> None:

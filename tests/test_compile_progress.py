@@ -33,6 +33,7 @@ class Function:
 
     def __init__(self, py_func: Any) -> None:
         self.py_func = py_func
+        self.stats = SimpleNamespace(cache_path="folder")
 
 
 def test_remaining_time_follows_the_share_of_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:

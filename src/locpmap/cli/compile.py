@@ -18,9 +18,12 @@ def compile() -> None:
     Otherwise the first call of each compiles its kernels, for 10 to 30 seconds.  Compiled kernels are cached on disk,
     once per machine and user; those of other decoders are compiled when first used.
     """
+    from locpmap.cli.doctor import numba_cache
     from locpmap.cli.progress import ProgressBar
     from locpmap.kernels.threads import available_threads
 
+    if not (cache := numba_cache())["writable"]:
+        raise BackendError(f"{cache['folder']} cannot be written, expected NUMBA_CACHE_DIR with a folder that can")
     began = time.monotonic()
     with ProgressBar("compiling") as bar:
         pool = ProcessPoolExecutor(min(len(JOBS), available_threads()), get_context("spawn"))

@@ -40,7 +40,7 @@ def _report() -> dict[str, Any]:
         "gpu": gpu,
         "why_no_gpu": None if gpu else why_no_gpu(),
         "threads": available_threads(),
-        "numba_cache": _numba_cache(),
+        "numba_cache": numba_cache(),
         "auto": {"backend": choose("auto", "auto")[0], "device": "cpu", "large_jobs": large_jobs},
         "decoders": sorted(DECODERS),
     }
@@ -62,7 +62,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _numba_cache() -> dict[str, Any]:
+def numba_cache() -> dict[str, Any]:
     """Return the folder of Numba's cache, chosen as Numba chooses it, and the number of kernels in it."""
     spec = find_spec("locpmap.kernels.numba")
     assert spec is not None and spec.origin is not None
@@ -85,6 +85,8 @@ def _usable(backend: str, installed: bool, gpu: str | None) -> str:
     """Return the name of a backend, with the reason if it cannot be used."""
     if not installed:
         return f"{backend} (not installed)"
+    if backend == "numba" and os.environ.get("NUMBA_DISABLE_JIT", "0") != "0":
+        return "numba (cannot run: NUMBA_DISABLE_JIT is set)"
     return backend if gpu or backend != "triton" else "triton (needs an NVIDIA GPU)"
 
 
@@ -98,6 +100,7 @@ def _choice(auto: dict[str, Any]) -> str:
 
 def _table(report: dict[str, Any]) -> str:
     cache, auto = report["numba_cache"], report["auto"]
+    kept = "" if cache["writable"] else "; read-only, so every process compiles: set NUMBA_CACHE_DIR to another folder"
     rows = {
         "locpmap": report["locpmap"],
         "python": f"{report['python']}, {report['platform']}",
@@ -105,7 +108,7 @@ def _table(report: dict[str, Any]) -> str:
         "backends": ", ".join(_usable(name, there, report["gpu"]) for name, there in report["backends"].items()),
         "devices": ", ".join(report["devices"]) + f" ({report['gpu'] or 'no NVIDIA GPU: ' + report['why_no_gpu']})",
         "threads": report["threads"],
-        "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{'' if cache['writable'] else ' (read-only)'}",
+        "numba cache": f"{cache['kernels']} kernels in {cache['folder']}{kept}",
         "auto": _choice(auto),
         "decoders": ", ".join(report["decoders"]),
     }

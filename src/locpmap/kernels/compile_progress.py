@@ -9,7 +9,7 @@ from typing import Any
 
 PATIENCE = 1.0  # seconds before anything is shown
 FINISHING = 0.5  # machine code is generated when all functions are compiled, in about this part of their time
-WIDTH = 60  # of the line
+WIDTH = 70  # of the line
 
 
 _told = False  # whether a plain line was written
@@ -42,6 +42,7 @@ class CompileProgress:
     waiting: dict[Any, float] = field(default_factory=dict)  # weights of functions that are not compiled yet
     total: float = 0.0
     depth: int = 0
+    how_often: str = ""
     started: float = 0.0
     shown: bool = False
 
@@ -51,6 +52,7 @@ class CompileProgress:
             self.waiting = {one: len(one.py_func.__code__.co_code) for one in called_by(function)}
             self.waiting[function] += FINISHING * sum(self.waiting.values())
             self.total, self.started = sum(self.waiting.values()), time.monotonic()
+            self.how_often = "once per machine" if function.stats.cache_path else "no folder to keep them in"
         self.depth += 1
 
     def end(self, function: Any) -> None:
@@ -64,7 +66,7 @@ class CompileProgress:
             self.shown = False
         elif seconds > PATIENCE and left < self.total:
             remaining = seconds * left / (self.total - left)
-            self.show(f"compiling kernels (once per machine), about {remaining:.0f} s left")
+            self.show(f"compiling kernels ({self.how_often}), about {remaining:.0f} s left")
             self.shown = True
 
 

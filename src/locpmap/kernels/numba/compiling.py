@@ -5,18 +5,46 @@ arrays.  Only functions that Python calls need the first wrapper, none needs the
 allocate arrays count references.
 """
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from numba import njit
+import numba
 from numba.core import event
+from numba.core.caching import FunctionCache
 
+from locpmap.errors import BackendError
 from locpmap.kernels.compile_progress import progress
 
-_compile: Any = partial(njit, error_model="numpy", no_cfunc_wrapper=True)
+if getattr(numba.config, "DISABLE_JIT", 0):
+    raise BackendError('NUMBA_DISABLE_JIT is set, expected it unset (or backend="reference", which is slow)')
 
-kernel = _compile(nogil=True, cache=True)
-"""Called from Python; compiled code is cached on disk."""
+_compile: Any = partial(numba.njit, error_model="numpy", no_cfunc_wrapper=True)
+
+
+class _Disk(FunctionCache):
+    """Compiled code on disk; where Numba would raise (a damaged file, a full disk), the kernel is compiled again."""
+
+    def load_overload(self, *key):
+        try:
+            return super().load_overload(*key)
+        except Exception:  # a truncated file fails in any way
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, *pair):
+        with suppress(Exception):
+            super().save_overload(*pair)
+
+
+def kernel(function):
+    """Compile a function that Python calls; the code is cached on disk if a folder for it can be written."""
+    compiled = _compile(nogil=True)(function)
+    with suppress(RuntimeError):  # no such folder
+        compiled._cache = _Disk(function)
+    return compiled
+
 
 inner = _compile(no_cpython_wrapper=True, _nrt=False)
 """Called from kernels; allocates no arrays."""
