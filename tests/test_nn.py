@@ -253,6 +253,14 @@ def test_the_gradient_of_the_logits_is_probability_minus_one_hot_label(form: str
         torch.testing.assert_close(logits.grad[n], expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("loss", [nn.PseudolikelihoodLoss(), nn.CompositeLikelihoodLoss("rows")], ids=repr)
+def test_second_derivatives_are_refused(loss: Any) -> None:
+    logits = torch.zeros(1, 2, 3, 3, requires_grad=True)
+    value = loss(2 * logits, 1.0, torch.zeros(1, 3, 3, dtype=torch.int64))
+    with pytest.raises(InputError, match="create_graph is True, expected False"):
+        torch.autograd.grad(value, logits, create_graph=True)
+
+
 def test_forbidden_labels_have_no_gradient() -> None:
     case = Case("table", (3, 3, 4))
     logits = case.logits.clone()

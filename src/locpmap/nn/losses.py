@@ -48,7 +48,7 @@ class PseudolikelihoodLoss(torch.nn.Module):  # type: ignore[misc]
         Costs O(N·H·W·K), and K times as much for tables per edge. The loss is computed in single precision, also under
         autocast, or in double precision if an argument is. Its gradient with respect to the logits of a site is
         ``p(label | neighbours) - 1{label is true}``, up to the reduction. NaN in the logits makes the loss NaN, as in
-        ``cross_entropy``; a check would have to wait for the device.
+        ``cross_entropy``; a check would have to wait for the device. There are no second derivatives.
 
     Example:
         >>> import torch

@@ -1,7 +1,7 @@
 """The likelihood kernels as custom torch operators with gradients.
 
 Tensors on an NVIDIA GPU use the Triton kernels. All other tensors use the Numba kernels, without a copy if they are
-contiguous and on the CPU. Second derivatives are not available.
+contiguous and on the CPU. Second derivatives are not available: autograd would take the gradients for constants.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from locpmap.errors import InputError
 from locpmap.features.features import wiring_of
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.kernels.cpu.backend import CpuKernels
@@ -94,7 +95,14 @@ def _save_sites(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]
     ctx.mark_non_differentiable(output[1])
 
 
+def _refuse_second_derivatives() -> None:
+    """Raise InputError in a backward pass with ``create_graph=True``, in which autograd records."""
+    if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        raise InputError("create_graph is True, expected False: the losses have no second derivatives")
+
+
 def _site_gradients(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    _refuse_second_derivatives()
     pairwise, samples, residual = ctx.saved_tensors
     residual = residual * upstream[:, :, None, None]
     gradient = pair_gradient(pairwise, samples, residual, ctx.shape, ctx.form) if ctx.needs_input_grad[1] else None
@@ -107,6 +115,7 @@ def _save_blocks(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) 
 
 
 def _block_gradients(ctx: Any, upstream: Tensor, *_: Any) -> tuple[Any, ...]:
+    _refuse_second_derivatives()
     by_unary, by_pairwise = ctx.saved_tensors
     return upstream * by_unary, upstream * by_pairwise, None, None, None, None
 
