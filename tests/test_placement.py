@@ -83,7 +83,7 @@ def test_tensors_on_a_gpu_are_decoded_on_the_cpu_without_triton(monkeypatch: pyt
     monkeypatch.setattr(placement, "find_spec", lambda name: None if name == "triton" else name)
     assert place("auto", "auto", Job("cuda")).name == "numba"
     placement._triton_device.cache_clear()
-    with pytest.raises(BackendError, match="needs triton, which is not installed"):
+    with pytest.raises(BackendError, match="need triton, which is not installed"):
         place("auto", "cuda", Job("cuda"))
 
 
@@ -99,8 +99,14 @@ def test_without_a_gpu_jobs_run_on_the_cpu() -> None:
         pytest.skip("there is a GPU")
     assert not gpu_pays(Job(None, 2**40, bytes_needed(LARGE)))
     assert place_decoding(LARGE, lp.LocPMAP(), "auto", "auto").device is None
-    with pytest.raises(BackendError, match=r"device='cuda'.* needs an NVIDIA GPU"):
+    with pytest.raises(BackendError, match=r"device='cuda'.* need an NVIDIA GPU"):
         lp.infer(SMALL, device="cuda")
+
+
+def test_devices_of_torch_are_accepted() -> None:
+    assert lp.infer(SMALL, device=torch.device("cpu")).device == "cpu"
+    with pytest.raises(BackendError, match="'mps' has no kernels"):
+        lp.infer(SMALL, device=torch.device("mps"))
 
 
 def test_torch_is_not_imported_for_short_jobs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,3 +356,12 @@ def test_tensor_input_gives_tensor_output() -> None:
     assert half.unary.dtype == np.float32
     with pytest.raises(lp.errors.InputTypeError, match="unary has dtype"):
         Potentials.grid(unary.detach() * 1j, 1.0)
+
+
+def test_tensors_that_numpy_cannot_read_are_converted() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    unary = torch.from_numpy(UNARY)
+    for view in (torch._neg_view(-unary), (unary * 1j).conj().imag * -1):
+        np.testing.assert_array_equal(Potentials.grid(view, 1.0).unary.reshape(UNARY.shape), UNARY)
+    coarse = unary.to(torch.float8_e5m2)
+    np.testing.assert_array_equal(Potentials.grid(coarse, 1.0).unary.reshape(UNARY.shape), coarse.float().numpy())

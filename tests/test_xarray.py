@@ -208,6 +208,8 @@ def test_other_types_are_refused() -> None:
     image, logits = arrays()
     with pytest.raises(InputTypeError, match=r"image is a ndarray, expected an xarray\.DataArray"):
         refine_xarray(image, SCORES)
+    with pytest.raises(InputTypeError, match="logits is a Dataset, expected"):
+        refine_xarray(SCENE, SCORES.to_dataset(name="scores"))
     with pytest.raises(InputTypeError, match="logits is a ndarray"):
         refine_xarray(SCENE, logits)
     with pytest.raises(InputTypeError, match="decoder is 'icm', expected a LocPMAP"):

@@ -90,8 +90,8 @@ def namespace(array: object) -> Any:
 def to_numpy(value: object, name: str) -> npt.NDArray[Any]:
     """Return the value as a NumPy array, without a copy where possible."""
     if is_tensor(value):
-        tensor = _dense(value, name).detach().cpu()
-        value = tensor.float() if tensor.dtype == sys.modules["torch"].bfloat16 else tensor  # NumPy has no bfloat16
+        tensor = _dense(value, name).detach().resolve_conj().resolve_neg().cpu()
+        value = tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor  # such as bfloat16
     refuse_masked(value, name, "call its filled()")
     try:
         array = np.asarray(value)
@@ -153,7 +153,7 @@ def _to_float_tensor(value: object, name: str, like: Any) -> Any:
         tensor = torch.from_numpy(np.require(to_float(value, name), requirements=["C", "W"]))
     if tensor.dtype.is_complex:
         raise InputTypeError(f"{name} has dtype {tensor.dtype}, expected real numbers")
-    half = tensor.dtype in (torch.float16, torch.bfloat16)
+    half = tensor.is_floating_point() and tensor.itemsize < 4
     dtype = torch.float32 if half else tensor.dtype if tensor.dtype.is_floating_point else torch.float64
     copy = is_tensor(value) and tensor.nbytes <= MAX_COPY
     return tensor.to(device=like.device, dtype=dtype_like(like, dtype), copy=copy).contiguous()
@@ -191,7 +191,8 @@ def cast(array: Any, dtype: Any) -> Any:
     if is_tensor(array):
         there = dtype_like(array, dtype)
         return array if array.dtype == there else array.to(there)
-    return array.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):  # becomes infinite, which is checked where it matters
+        return array.astype(dtype, copy=False)
 
 
 def place_like(like: Any, array: npt.NDArray[Any]) -> Any:

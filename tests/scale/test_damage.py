@@ -406,5 +406,5 @@ def test_command_writes_nothing_if_it_cannot_run(tmp_path: Path, capsys: pytest.
         Run(capsys, "refine", big, "-o", inside).check_refusal("is also an input")
     Run(capsys, "refine", big, "-o", tmp_path / ("x" * 300 + ".zarr")).check_refusal("File name too long")
     if not torch.cuda.is_available():
-        Run(capsys, "refine", big, "-o", tmp_path / "out.zarr", "--device", "cuda").check_refusal("needs an NVIDIA GPU")
+        Run(capsys, "refine", big, "-o", tmp_path / "out.zarr", "--device", "cuda").check_refusal("need an NVIDIA GPU")
     assert sorted(tmp_path.rglob("*")) == before

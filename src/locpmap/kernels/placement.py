@@ -21,7 +21,7 @@ BACKENDS = ("reference", "numba")  # on NumPy arrays
 ON_GPU = "triton"
 DEVICES = ("auto", "cpu", "cuda")
 DRIVER = Path("/dev/nvidiactl")
-OTHERWISE = "use backend='numba' with device='cpu', or 'auto' for both"
+OTHERWISE = "use device='cpu' with backend='numba', or 'auto'"
 
 
 class LeastWork(NamedTuple):
@@ -61,11 +61,10 @@ def has_kernels(device: Any) -> bool:
     return str(device).startswith("cuda") and find_spec(ON_GPU) is not None
 
 
-def choose(backend: str, device: str, lies_on: str | None = None) -> tuple[str, str | None]:
+def choose(backend: str, device: object, lies_on: str | None = None) -> tuple[str, str | None]:
     """Return a backend and its device (None for NumPy arrays); ``lies_on`` is the GPU with the data, or None."""
     one_of("backend", backend, ("auto", *BACKENDS, ON_GPU))
-    check_device(device)
-    where = device
+    where = device = device_name(device)
     if device == "auto":
         where = "cpu" if backend in BACKENDS else lies_on or ("cuda" if backend == ON_GPU else "cpu")
     if backend == "auto":
@@ -109,10 +108,12 @@ def why_no_gpu() -> str:
     return "torch finds none" if cuda else "this torch is built without CUDA"
 
 
-def check_device(device: str) -> None:
-    """Raise an error unless the device is "auto", the CPU or an NVIDIA GPU."""
-    if device in DEVICES or (isinstance(device, str) and device.startswith("cuda:") and device[5:].isdigit()):
-        return
+def device_name(device: object) -> str:
+    """Return the name of a device, given by name or as a torch.device; raise unless it is the CPU or an NVIDIA GPU."""
+    if "torch" in sys.modules and isinstance(device, sys.modules["torch"].device):
+        device = str(device)
+    if isinstance(device, str) and (device in DEVICES or (device.startswith("cuda:") and device[5:].isdigit())):
+        return device
     if device == "gpu":
         raise InputError("unknown device 'gpu': did you mean 'cuda'?")
     if isinstance(device, str) and device.partition(":")[0] in ("mps", "xpu"):
@@ -126,14 +127,14 @@ def _triton_device(device: str) -> str:
     for package in ("torch", "triton"):
         if find_spec(package) is None:
             raise BackendError(
-                f"backend='triton' (that of device='cuda') needs {package}, which is not installed: {OTHERWISE}"
+                f"device='cuda' and backend='triton' need {package}, which is not installed: {OTHERWISE}"
             )
     if import_module("triton.knobs").runtime.interpret:
         return "cpu"
     torch = import_module("torch")
     if not device.startswith("cuda") or not torch.cuda.is_available():
         why = why_no_gpu() if device.startswith("cuda") else f"device={device!r} is not one"
-        raise BackendError(f"backend='triton' (that of device='cuda') needs an NVIDIA GPU, and {why}: {OTHERWISE}")
+        raise BackendError(f"device='cuda' and backend='triton' need an NVIDIA GPU, and {why}: {OTHERWISE}")
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError):

@@ -17,7 +17,7 @@ EXPECTED = f"a dimension of rows ({', '.join(ROWS)}) and one of columns ({', '.j
 
 def is_labelled(value: object) -> bool:
     """Return whether a value has named dimensions and coordinates."""
-    return all(hasattr(value, name) for name in ("dims", "coords", "transpose"))
+    return all(hasattr(value, name) for name in ("dims", "coords", "transpose", "dtype"))
 
 
 def arranged(value: Any, name: str, n_dims: tuple[int, ...]) -> Any:

@@ -19,7 +19,7 @@ from locpmap.formats.atomic import PathLike
 from locpmap.graphs.grid import MAX_SITE
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
-from locpmap.kernels.placement import check_device
+from locpmap.kernels.placement import device_name
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoding, Finish
 from locpmap.scale.model import GridModel, TiledModel
@@ -123,7 +123,7 @@ def tiled(
 ) -> TiledResult:
     """Return the tiled result of a model whose potentials are built window by window."""
     seed = whole_number("seed", seed, 0, 2**64 - 1)
-    check_device(device)
+    device = device_name(device)
     if device == "auto":
         raise unknown("device", device, DEVICES)
     *size, _ = model.builder.shape
