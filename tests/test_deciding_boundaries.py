@@ -75,6 +75,7 @@ def test_maps_without_boundaries() -> None:
 def test_width_of_the_band() -> None:
     assert band_width(480, 640) == 16
     assert band_width(3, 4) == 1
+    assert (band_width(40, 50), band_width(60, 60)) == (1, 2)  # 1.28 and 1.70, rounded
 
 
 def test_best_map_is_the_best_of_all_candidates() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.command import Run
 
 import locpmap as lp
 from locpmap.errors import InputError
+from locpmap.formats.rasters import Place, check_same_place
 from locpmap.scale import open_raster, refine_tiled
 
 rasterio = pytest.importorskip("rasterio")
@@ -160,3 +162,14 @@ def test_tiled_unaries_without_data_are_masked(tmp_path: Path) -> None:
     tiled = lp.infer_tiled(open_raster(path), 0.5, tile=10, mask=mask, **options)
     whole = lp.infer(lp.Potentials.grid(unary, 0.5, mask=void | mask), **options)
     np.testing.assert_array_equal(tiled.labels.compute(scheduler="synchronous"), whole.labels)
+
+
+def test_corners_may_differ_by_a_coarse_pixel() -> None:
+    """Scores of another size may be shifted by the diagonal of their pixels, those of the same size by half of it."""
+    image = Place(None, rasterio.Affine(10, 0, 0, 0, -10, 240), 24, 32)
+    for side, most in ((40, 40 * np.sqrt(2)), (10, 5 * np.sqrt(2))):
+        size = 240 // side, 320 // side
+        for shift, fits in ((0.99 * most, True), (1.01 * most, False)):
+            scores = Place(None, rasterio.Affine(side, 0, shift, 0, -side, 240), *size)
+            with nullcontext() if fits else pytest.raises(InputError, match="expected scores of the same area"):
+                check_same_place(image, scores, ("image", "scores"))

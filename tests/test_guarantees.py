@@ -15,7 +15,7 @@ import locpmap as lp
 from locpmap.errors import InputTypeError
 from locpmap.guarantees import Guarantee, Source
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
-from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments
+from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments, _factor
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
 from locpmap.refining import draw, interval_of
 from locpmap.refining.weights import Weights
@@ -231,6 +231,13 @@ def test_intervals_of_a_measurement_and_of_its_first_samples_are_equal(guarantee
     assert ((wide[0] <= low) & (high <= wide[1])).all()
     own = prepared.measure(left_half).interval(0.8, guarantee=guaranteed)
     assert own[0].shape == (1,)
+
+
+@pytest.mark.parametrize(("n_others", "alone"), [(0, True), (9, False), (10, True)])
+def test_both_groups_need_enough_images_with_the_new_one_in_either(n_others: int, alone: bool) -> None:
+    """At 0.9, nine images are needed; the group without the new image must have one more."""
+    scores = np.concatenate([np.full(9, 1.0), np.full(n_others, 2.0)])
+    assert _factor(scores, scores == 1, 3.0, LEVEL) == (1.0 if alone else 3.0)
 
 
 def test_intervals_end_at_possible_values(guaranteed: lp.Refiner) -> None:

@@ -11,7 +11,8 @@ import pytest
 from scipy import ndimage
 
 import locpmap as lp
-from locpmap.refining.weights import Weights
+from locpmap.refining.prepared import errors_of
+from locpmap.refining.weights import Adjustment, Weights
 
 SIZES = [0.3, 0.4, 1.0, 1.0, 0.6]
 
@@ -28,6 +29,15 @@ def scene() -> tuple[np.ndarray, np.ndarray]:
     truth = (np.arange(80) > 40).astype(int) * np.ones((96, 1), int)
     logits = 2 * np.eye(3)[truth] + ndimage.gaussian_filter(rng.normal(size=(96, 80, 3)), (4, 4, 0)) * 8
     return (50 + 120 * truth + rng.integers(0, 20, truth.shape)).astype(np.uint8), logits.astype(np.float32)
+
+
+def test_adjustments_change_the_errors() -> None:
+    weights = replace(fielded().weights, votes=0.6)
+    for strength, votes in ((0.5, 0.3), (1.0, 0.6), (1.5, 0.9), (2.0, 1.0)):
+        found = errors_of(weights, Adjustment(strength, temperature=2.0), 1.0)
+        assert found.votes == pytest.approx(votes)
+        assert found.sizes == pytest.approx([size / 2 for size in SIZES])
+        assert (found.shared, found.noise) == pytest.approx((0.15, 0.2))
 
 
 def test_strength_0_leaves_the_softmax_of_the_scaled_scores() -> None:

@@ -12,6 +12,7 @@ from locpmap.errors import InputError
 from locpmap.refining import crossvalidation, fitting
 from locpmap.refining.examples import gather
 from locpmap.refining.fitting import Points, fit_share, learn
+from locpmap.refining.groups import means_of_groups
 from locpmap.refining.per_label import fit_per_label
 from locpmap.refining.scoring import score, softmax, total
 
@@ -70,6 +71,11 @@ def test_equal_names_are_one_group() -> None:
     for groups in [1, 1.0, ("a", 2), ("a", 2), "b", "b"], np.array([4, 4, 2, 2, 3, 3]), ["b", "b", "a", "a", "c", "c"]:
         examples = gather(None, logits, labels, -1, "hwk", "logits", 1.0, None, groups)
         assert [example.group for example in examples] == [0, 0, 1, 1, 2, 2]
+
+
+def test_means_of_groups_ignore_unknown_values() -> None:
+    values = np.array([[1.0, np.nan], [np.nan, np.nan], [5.0, 2.0]])
+    np.testing.assert_array_equal(means_of_groups(values, [0, 0, 1]), [[1, np.nan], [5, 2]])
 
 
 def test_standard_errors_of_the_report_are_over_groups() -> None:
