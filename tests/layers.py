@@ -10,7 +10,10 @@ BEGIN, END = "<!-- layers: python -m tests.layers -->\n```\n", "```\n<!-- end of
 # From the bottom to the top; parts of one layer do not import one another.  "" is the package itself, `locpmap`.
 LAYERS: tuple[dict[str, str], ...] = (
     {"errors": "exceptions, and checks of arguments"},
-    {"arrays": "NumPy arrays and torch tensors behind one set of functions"},
+    {
+        "arrays": "NumPy arrays and torch tensors behind one set of functions",
+        "progress": "progress bars, and calls of the caller's function",
+    },
     {"guarantees": "conformal prediction over images"},
     {"kernels": "loops over plain arrays behind one contract (spec): reference (NumPy), numba (CPU), triton (GPU)"},
     {

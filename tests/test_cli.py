@@ -220,6 +220,7 @@ def test_progress_bar_appears_after_a_delay(monkeypatch: pytest.MonkeyPatch, cap
     assert capsys.readouterr().err == ""  # done before the delay
     monkeypatch.setattr("locpmap.cli.progress.PATIENCE", 0.0)
     with ProgressBar("exact") as bar:
+        assert bar._timer is not None
         bar._timer.join()
         shown = capsys.readouterr().err
         bar.update(5, 10)
@@ -227,6 +228,17 @@ def test_progress_bar_appears_after_a_delay(monkeypatch: pytest.MonkeyPatch, cap
     with ProgressBar("exact", hidden=True) as bar:
         bar.update(5, 10)
     assert capsys.readouterr().err == ""
+
+
+def test_files_and_pipes_get_a_line_from_time_to_time(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr("locpmap.cli.progress.PATIENCE", 0.0)
+    monkeypatch.setattr("locpmap.cli.progress.LINE_EVERY", 0.01)
+    lines = list[str]()
+    with ProgressBar("exact") as bar:
+        bar.update(1, 4)
+        while len(lines) < 2:
+            lines += capsys.readouterr().err.splitlines()
+    assert all(re.fullmatch(r"exact: \d+ s, about \d+ s left", line) for line in lines)
 
 
 # bad input

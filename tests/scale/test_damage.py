@@ -352,7 +352,7 @@ def test_error_shows_only_the_options_that_differ(tmp_path: Path) -> None:
     [
         ({"n_threads": 0}, "n_threads is 0, expected a whole number of at least 1"),
         ({"n_threads": 1.5}, "n_threads is 1.5, expected a whole number"),
-        ({"progress": 5}, r"progress is 5, expected a callable that takes \(done, total, rate\)"),
+        ({"progress": 5}, r"progress is 5, expected True, False or a function of \(done, total, rate\)"),
         ({"arrays": "labels"}, "arrays is 'labels', expected several names"),
         ({"arrays": None}, "arrays is None, expected several names"),
         ({"path": "x" * 300}, "cannot be written: File name too long"),

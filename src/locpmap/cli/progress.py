@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+import typer
 
 from locpmap.kernels.compile_progress import on_stderr, progress
 
@@ -14,10 +17,11 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 PATIENCE = 2.0  # seconds before the bar appears
+LINE_EVERY = 15.0  # seconds, in a file or a pipe
 
 
 class ProgressBar:
-    """Progress bar on standard error, if that is a terminal; it appears after two seconds.
+    """Progress bar on standard error, which appears after two seconds; in a file or a pipe, a line every 15 seconds.
 
     Shorter runs do not import rich.
     """
@@ -27,13 +31,12 @@ class ProgressBar:
         self._done, self._total = 0, None  # type: int, int | None
         self._began = time.monotonic()
         self._shown: tuple[Progress, TaskID] | None = None
-        self._timer = threading.Timer(PATIENCE, self._show)
-        self._timer.daemon = True
+        self._timer: threading.Timer | None = None
         self._lock, self._over = threading.Lock(), hidden
 
     def __enter__(self) -> ProgressBar:
         if not self._over:
-            self._timer.start()
+            self._after(PATIENCE, self._show)
         if sys.stderr is not None and sys.stderr.isatty():
             progress.show = self._describe
         return self
@@ -41,12 +44,18 @@ class ProgressBar:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._timer.cancel()
         progress.show = on_stderr
         with self._lock:
             self._over = True
+            if self._timer is not None:
+                self._timer.cancel()
             if self._shown is not None:
                 self._shown[0].stop()
+
+    def _after(self, seconds: float, then: Callable[[], None]) -> None:
+        self._timer = threading.Timer(seconds, then)
+        self._timer.daemon = True
+        self._timer.start()
 
     def _show(self) -> None:
         from rich.console import Console
@@ -54,7 +63,10 @@ class ProgressBar:
 
         console = Console(stderr=True)
         with self._lock:
-            if self._over or not console.is_terminal:
+            if self._over:
+                return
+            if not console.is_terminal:
+                self._after(LINE_EVERY - PATIENCE, self._write_line)
                 return
             columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
             bar = Progress(*columns, console=console, transient=True)
@@ -62,6 +74,16 @@ class ProgressBar:
             bar.tasks[0].start_time = self._began
             bar.start()
             self._shown = bar, task
+
+    def _write_line(self) -> None:
+        with self._lock:
+            if self._over:
+                return
+            seconds, left = time.monotonic() - self._began, ""
+            if self._total and self._done:
+                left = f", about {seconds * (self._total - self._done) / self._done:.0f} s left"
+            typer.echo(f"{self._title}: {seconds:.0f} s{left}", err=True)
+            self._after(LINE_EVERY, self._write_line)
 
     def update(self, done: int, total: int, title: str | None = None) -> None:
         """Show that ``done`` of ``total`` steps are complete; a title replaces the previous one."""

@@ -12,7 +12,6 @@ from locpmap.crf.error_fields import fit_fields
 from locpmap.crf.fitting import Extractor, Task, check_objective, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
-from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import infer
@@ -23,6 +22,7 @@ from locpmap.learning import FitOptions, FitResult
 from locpmap.learning.batches import Batch
 from locpmap.learning.parameters import Parameters, check_kind
 from locpmap.potentials import Potentials
+from locpmap.progress import reporting
 
 MAX_LABELS = 2**15 - 1  # label maps are int16
 
@@ -320,7 +320,7 @@ class CRF:
         def model(batch: Batch, scale: float) -> Potentials:
             return compose(batch.features, weights, tables, potts=self.potts, scale=scale, mask=batch.mask())
 
-        with progress_callback(progress, "calibration") as callback:
+        with reporting(progress, "calibration", "done, total, value") as callback:
             if fields:
                 self.calibration = fit_fields(batches, model, seed, callback) or self.calibration
             else:

@@ -11,7 +11,6 @@ import numpy as np
 
 from locpmap.arrays import Array, on_gpu
 from locpmap.crf.compose import compose
-from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, InputTypeError, one_of, whole_number
 from locpmap.features import Features, ImageFeatures
 from locpmap.formats.model_file import read_model, write_model
@@ -26,6 +25,7 @@ from locpmap.learning.dataset import Dataset, read_dataset
 from locpmap.learning.fit import SEEDS, Control, Sampler, fit_lbfgs, fit_stochastic
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters
+from locpmap.progress import reporting
 
 MEMORY_FACTOR = 3  # estimate of the memory needed on the device, as a multiple of the data's size
 OBJECTIVES = ("pseudolikelihood", "composite", "consistent", "contrastive", "likelihood")
@@ -121,7 +121,7 @@ def fit(
     store = None
     if options.checkpoint is not None:
         store = FileStore(options.checkpoint, _fingerprint(parameters, data, validation, task))
-    with progress_callback(processes.first and task.progress, task.objective) as progress:
+    with reporting(processes.first and task.progress, task.objective, "done, total, value") as progress:
         limits = (options.max_iterations, options.tolerance, task.seed, progress)
         control = Control(*limits, Checkpoint(store, processes), options.batch_size)
         start = np.zeros(parameters.size)

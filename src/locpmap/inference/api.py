@@ -17,6 +17,7 @@ from locpmap.kernels.placement import Job, place
 from locpmap.kernels.spec import Kernels
 from locpmap.noise import key_of
 from locpmap.potentials import Potentials
+from locpmap.progress import reporting
 from locpmap.result import Ending, Result, Status
 
 PLAIN = (bool, int, float, str)
@@ -37,7 +38,7 @@ def infer(
     first_image: int = 0,
     max_seconds: float | None = None,
     n_threads: int | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
     **options: Any,
 ) -> Result:
     """Decode a model: compute labels and, for most decoders, probabilities.
@@ -62,9 +63,10 @@ def infer(
             fields).  Compiling counts.
             ``exact`` has no partial result and raises InputError.
         n_threads (int, default None): Number of threads; None uses all available cores.
-        progress (callable, default None): Function called as ``progress(done, total)`` after every step.  The unit
-            depends on the decoder: samples (locpmap, icm_iter, perturb_and_map, perturb_and_max_product), images or
-            expansion moves (graph_cut), table entries (exact), and sweeps for all others.
+        progress (bool or callable, default None): True shows a progress bar.  A function is called as
+            ``progress(done, total)`` after every step.  The unit depends on the decoder: samples (locpmap, icm_iter,
+            perturb_and_map, perturb_and_max_product), images or expansion moves (graph_cut), table entries (exact), and
+            sweeps for all others.
         **options: Options of the decoder; see its class.
 
     Returns:
@@ -93,13 +95,11 @@ def infer(
     decoder = configure(method, options)
     if max_seconds is not None:
         within("max_seconds", max_seconds, 0)
-    if progress is not None and not callable(progress):
-        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     began = time.perf_counter()
     problem = make_problem(potentials, decoder, seed, first_image, backend, device, n_threads)
-    with closing(problem), current_device(problem.potentials.unary):
+    with closing(problem), current_device(problem.potentials.unary), reporting(progress, decoder.name) as report:
         watch = Stopwatch(problem.potentials.unary, began)
-        outcome, status = drive_in_memory(decoder, problem, max_seconds, progress)
+        outcome, status = drive_in_memory(decoder, problem, max_seconds, report)
         return result_of(potentials, problem, decoder, outcome, status, watch)
 
 

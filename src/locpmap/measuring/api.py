@@ -18,6 +18,7 @@ from locpmap.inference.samples import stream_samples
 from locpmap.measuring.measurement import Measurement, checked_levels
 from locpmap.measuring.quantities import NAMES, OF_VOLUMES, PerLabel, named_quantity, unit_of
 from locpmap.potentials import Potentials
+from locpmap.progress import reporting
 from locpmap.result import Result, kept_samples
 
 MEASURING = LocPMAP(n_samples=200)
@@ -34,7 +35,7 @@ def measure(
     names: Sequence[str] | None = None,
     first_image: int = 0,
     device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
 ) -> Measurement:
     """Measure a quantity of label maps, with its uncertainty.
 
@@ -69,7 +70,8 @@ def measure(
             printed table. The default is their indices.
         first_image (int, default 0): Index of the first image in the random generator, as in :func:`locpmap.infer`.
         device (str, default "auto"): As in :func:`locpmap.infer`.
-        progress (callable, default None): Called as ``progress(samples measured, samples)``, over all images.
+        progress (bool or callable, default None): True shows a progress bar. A callable is called as
+            ``progress(samples measured, samples)``, over all images.
 
     Returns:
         Measurement: Values (M, K) for M samples and K labels or entries, (M, N, K) for a batch, with their statistics.
@@ -112,16 +114,14 @@ def measure(
         raise InputTypeError(f"what is a {type(what).__name__}, expected Potentials, or a Result that holds samples")
     potentials = what.potentials if isinstance(what, Result) else what
     levels, meter = checked_levels(quantiles), Meter.of(quantity, potentials)
-    if progress is not None and not callable(progress):
-        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
-    meter.progress = progress
     _check_names(names, meter.length)
     if isinstance(what, Result):
         drawn = {"decoder": decoder is not MEASURING, "seed": seed != 0, "first_image": first_image != 0}
         drawn["device"] = device != "auto"
         if wrong := ", ".join(name for name, given in drawn.items() if given):
             raise InputError(f"what is a Result of {what.method}, which already holds samples: {wrong} cannot be given")
-        found = _of_result(what, meter)
+        with reporting(progress, meter.name) as meter.progress:
+            found = _of_result(what, meter)
     else:
         if not isinstance(decoder, LocPMAP):
             raise InputTypeError(
@@ -137,7 +137,8 @@ def measure(
             )
         if decoder.fields is not None:
             decoder.fields.on(what)  # raises before any sample is drawn
-        found = _of_potentials(what, meter, decoder, noise, device)
+        with reporting(progress, meter.name) as meter.progress:
+            found = _of_potentials(what, meter, decoder, noise, device)
     values = np.stack([np.stack(image) for image in found], axis=1)  # (M, N, K)
     _check_names(names, meter.length)
     return Measurement(

@@ -25,7 +25,7 @@ def refine(
     keep_samples: bool = False,
     seed: int = 0,
     device: str = "auto",
-    progress: Callable[[int, int], None] | None = None,
+    progress: bool | Callable[[int, int], None] | None = None,
 ) -> Result:
     """Refine a segmentation network's prediction of an image or, with ``spacing=``, of a volume.
 
@@ -64,8 +64,8 @@ def refine(
             :func:`locpmap.measure` and the decision for boundaries need them.
         seed (int, default 0): Seed of the random generator.
         device (str, default "auto"): As in :func:`locpmap.infer`.
-        progress (callable, default None): Called as ``progress(done, total)``, in samples of LocPMAP or in the unit
-            of another decoder (:func:`locpmap.infer`).
+        progress (bool or callable, default None): True shows a progress bar. A callable is called as
+            ``progress(done, total)``, in samples of LocPMAP or in the unit of another decoder (:func:`locpmap.infer`).
 
     Returns:
         Result: ``labels`` (H, W), ``probability`` and ``variance`` (H, W, K) and ``entropy`` (H, W), with a batch axis

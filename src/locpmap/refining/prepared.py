@@ -157,7 +157,7 @@ class Prepared:
         keep_samples: bool = False,
         seed: int = 0,
         device: str = "auto",
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
     ) -> Result:
         """Decode the model.
 
@@ -166,7 +166,7 @@ class Prepared:
             keep_samples (bool, default False): As in :func:`locpmap.refine`.
             seed (int, default 0): As in :func:`locpmap.refine`.
             device (str, default "auto"): As in :func:`locpmap.refine`.
-            progress (callable, default None): As in :func:`locpmap.refine`.
+            progress (bool or callable, default None): As in :func:`locpmap.refine`.
 
         Returns:
             Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.

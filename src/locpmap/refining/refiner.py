@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Any, Self
 
 from locpmap.arrays import refuse_masked
-from locpmap.crf.progress import progress_callback
 from locpmap.errors import InputError, whole_number, within
 from locpmap.formats.atomic import PathLike
 from locpmap.guarantees import Guarantee
 from locpmap.inference import LocPMAP
 from locpmap.inference.decoder import Decoder
 from locpmap.measuring import Measurement
+from locpmap.progress import reporting
 from locpmap.refining.crossvalidation import cross_validated
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.guaranteeing import Quantity, calibrated, digest, refuse_known, set_aside, warn_of_tiles
@@ -204,7 +204,7 @@ class Refiner:
         within("guarantee", guarantee, 0, 1)
         examples = gather(images, logits, labels, ignore_label, layout, scores, stride, spacing, groups)
         examples, reserved = set_aside(examples, guarantee, seed)
-        with progress_callback(progress, "cross-validation") as callback:
+        with reporting(progress, "cross-validation", "done, total, value") as callback:
             weights, report = cross_validated(examples, n_folds, seed, bundled_prior(examples), callback, objective)
         volumes = {} if examples[0].given.spacing is None else {VOLUMES: True}
         details = {"data": f"{len(examples)} {'volumes' if volumes else 'images'}", "seed": seed, "n_folds": n_folds}
@@ -286,7 +286,7 @@ class Refiner:
     def _calibrated(self, images: Any, examples: list[Example], quantities: Any, seed: int, progress: Any) -> Self:
         refuse_known(examples, self.details.get("fitted_on", ()))
         warn_of_tiles(images)
-        with progress_callback(progress, "guarantee") as callback:
+        with reporting(progress, "guarantee", "done, total, value") as callback:
             found = calibrated(examples, self.weights, self.adjustment, quantities, seed, callback)
         return type(self)(self.weights, self.details, self.report, self.adjustment, found)
 
@@ -333,7 +333,7 @@ class Refiner:
         decoder: LocPMAP | None = None,
         *,
         seed: int = 0,
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
         **reading: Any,
     ) -> Measurement:
         """Measure a quantity of the label map, with its uncertainty.
@@ -347,7 +347,7 @@ class Refiner:
             quantity (str or callable): A name such as "area" or "volume", or a function, as in :func:`locpmap.measure`.
             decoder (LocPMAP, default None): The sampler. The default draws 200 samples from a perturbed start.
             seed (int, default 0): Seed of the random generator.
-            progress (callable, default None): Called as ``progress(samples measured, samples)``.
+            progress (bool or callable, default None): As in :func:`locpmap.measure`.
             **reading: Options of :meth:`prepare`.
 
         Returns:
@@ -372,7 +372,7 @@ class Refiner:
         keep_samples: bool = False,
         seed: int = 0,
         device: str = "auto",
-        progress: Callable[[int, int], None] | None = None,
+        progress: bool | Callable[[int, int], None] | None = None,
         **reading: Any,
     ) -> Result:
         """Refine a segmentation with this refiner; ``refiner(image, logits)`` is the same.
@@ -384,7 +384,7 @@ class Refiner:
             keep_samples (bool, default False): As in :func:`locpmap.refine`.
             seed (int, default 0): As in :func:`locpmap.refine`.
             device (str, default "auto"): As in :func:`locpmap.refine`.
-            progress (callable, default None): As in :func:`locpmap.refine`.
+            progress (bool or callable, default None): As in :func:`locpmap.refine`.
             **reading: Options of :meth:`prepare`.
 
         Returns:

@@ -20,6 +20,7 @@ from locpmap.graphs.grid import MAX_SITE
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
 from locpmap.kernels.placement import device_name
+from locpmap.progress import reporting
 from locpmap.result import entropy_of, variance_of
 from locpmap.scale.decoding import Decoding, Finish
 from locpmap.scale.model import GridModel, TiledModel
@@ -242,7 +243,7 @@ class TiledResult:
         arrays: Sequence[str] = ARRAYS,
         scheduler: Any = None,
         n_threads: int | None = None,
-        progress: Progress | None = None,
+        progress: bool | Progress | None = None,
     ) -> Summary:
         """Decode the raster and write the arrays to a zarr group, tile by tile.
 
@@ -256,7 +257,8 @@ class TiledResult:
             scheduler (str or dask.distributed.Client, default None): Address of a Dask scheduler, or a client. Its
                 workers need access to the same folders. The default is the threads of this process.
             n_threads (int, default None): Number of threads without a scheduler. The default is all available cores.
-            progress (callable, default None): Called as ``progress(tiles done, tiles, pixels per second)``.
+            progress (bool or callable, default None): True shows a progress bar. A callable is called as
+                ``progress(tiles done, tiles, pixels per second)``.
 
         Returns:
             Summary: Numbers of tiles, decoded pixels, seconds, and tiles that did not converge.
@@ -279,8 +281,6 @@ class TiledResult:
         """
         if isinstance(arrays, str) or not isinstance(arrays, Iterable):
             raise InputTypeError(f"arrays is {arrays!r}, expected several names, such as ('labels', 'entropy')")
-        if progress is not None and not callable(progress):
-            raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total, rate)")
         arrays = tuple(arrays)
         for name in arrays:
             one_of("array", name, ARRAYS)
@@ -288,14 +288,14 @@ class TiledResult:
         wanted = [name for name in ARRAYS if name in arrays and (name == "labels" or decoder.has_probability)]
         if not wanted:
             raise InputError(f"arrays is {arrays!r}, expected at least one that {decoder.name} provides")
-        with workers(scheduler, n_threads) as crew:
+        with reporting(progress, "tiles", "done, total, rate") as report, workers(scheduler, n_threads) as crew:
             if self.decoding.device != "cpu":  # checked on a worker, since this process may have no GPU
                 trial = partial(self.decoding.check, self.model.example(0.0))
                 for _, future in each(crew, (trial,), lambda job: job):
                     value_of(future)
             store = Store.prepare(path, self.identity(), self.decoding.builder, self.tiling, wanted)
             whole = math.prod(self.decoding.builder.shape[2:-1])
-            return _run(store, partial(self.job, store.write), crew, progress, whole)
+            return _run(store, partial(self.job, store.write), crew, report, whole)
 
     def identity(self) -> dict[str, Any]:
         """Return everything that identifies this run: fingerprints of the inputs, options and tile size."""

@@ -12,8 +12,9 @@ import numpy as np
 from locpmap.deciding import Decider, Decision
 from locpmap.deciding.inputs import Sites, sites_of
 from locpmap.deciding.statistics import affine_argmax
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError
 from locpmap.formats.atomic import PathLike, checked_path
+from locpmap.progress import Report, reporting
 from locpmap.scale.sources import BAD_CHUNK, BAD_METADATA, check_codecs, needed, open_zarr
 from locpmap.scale.store import NO_LABEL, NODATA
 from locpmap.scale.tiling import Reach, Tile, Tiling
@@ -23,7 +24,7 @@ DECIDED = "decided"
 
 
 def decide_tiled(
-    path: PathLike, measure: str = "iou", *, progress: Callable[[int, int], None] | None = None
+    path: PathLike, measure: str = "iou", *, progress: bool | Callable[[int, int], None] | None = None
 ) -> Decision:
     """Decide the labels of a raster with the best expected mean IoU or Dice over the raster.
 
@@ -35,7 +36,7 @@ def decide_tiled(
         path (str or os.PathLike): Folder of a zarr group that :meth:`locpmap.TiledResult.write` wrote, with labels and
             probabilities.
         measure (str, default "iou"): "iou" or "dice".
-        progress (callable, default None): Called as ``progress(done, total)``.
+        progress (bool or callable, default None): As in :meth:`locpmap.TiledResult.write`, without the rate.
 
     Returns:
         Decision: Its ``labels`` are a zarr array (H, W) or (D, H, W) of int16, -1 at masked pixels.
@@ -59,9 +60,13 @@ def decide_tiled(
     See Also:
         :meth:`locpmap.Result.decide`, :class:`locpmap.Decider`.
     """
-    if progress is not None and not callable(progress):
-        raise InputTypeError(f"progress is {progress!r}, expected a callable that takes (done, total)")
     decider, folder = Decider(measure), Path(os.path.abspath(checked_path(path)))
+    with reporting(progress, "deciding") as report:
+        return _decided(folder, measure, decider, report)
+
+
+def _decided(folder: Path, measure: str, decider: Decider, progress: Report | None) -> Decision:
+    """Compute the statistics of a raster, then decide its labels and write them."""
     labels, probability = _arrays_of(folder)
     height, width, *whole = labels.shape
     blocks = list(Tiling(height, width, BLOCK, BLOCK, Reach((), 0)))
