@@ -35,7 +35,7 @@ def decoder_bars(record: Record, level: Level, model: Model) -> bytes:
         )
         axis.bar_label(drawn, [four_decimals(mean) for mean in means], padding=3, fontsize=8.5)
         axis.set_yticks(range(len(bars)), [textwrap.fill(title, 40) for title, *_ in bars])
-        axis.set(xlim=(0, 1.12 * max(means, default=1.0)), ylim=(-0.6, len(bars) - 0.4), xlabel="mean IoU")
+        axis.set(xlim=(0, 1.25 * max(means, default=1.0)), ylim=(-0.6, len(bars) - 0.4), xlabel="mean IoU")
         axis.grid(visible=False, axis="y")
         axis.tick_params(axis="y", length=0)
         axis.set_title(textwrap.fill(model.title, 46), loc="left", x=0)

@@ -103,13 +103,13 @@ def overlap_by_samples(cells: Ablation) -> bytes | None:
         axis = figure.subplots()
         for form in [form for form in (cells.reference, *others[:1]) if form in means]:
             points = [(n, cells.mean(replace(form, n_samples=n), "mean_iou")) for n in cells.counts]
-            known = [(n, value.mean, value.error or 0.0) for n, value in points if value is not None]
+            known = [(n, value.mean, value.error) for n, value in points if value is not None]
             counts, values, errors = zip(*known, strict=True)
             is_paper = form == cells.reference
             axis.errorbar(
                 counts,
                 values,
-                yerr=errors,
+                yerr=None if None in errors else errors,  # one seed
                 color=colour_of("locpmap"),
                 linestyle=DASHED if is_paper else "-",
                 marker="o",

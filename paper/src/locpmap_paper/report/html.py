@@ -43,6 +43,7 @@ section > .half { grid-column: auto; }
 h2 { font-size: 1.5rem; line-height: 1.3; margin: 14px 0 12px; }
 h3 { font-size: 1.14rem; margin: 34px 0 8px; }
 p, ul { margin: 0 0 14px; }
+p { max-width: 92ch; }
 ul { padding-left: 22px; }
 li { margin-bottom: 6px; }
 .jump { font-size: 0.9rem; color: var(--soft); }
@@ -105,7 +106,6 @@ LONG, SHORT = 60, 24  # characters: longer text cells get a minimum width, short
 HALF = 540  # pixels: narrower tables take half of the page
 WIDE = 700  # pixels; wider pictures scroll on a phone, to keep their text legible
 BROAD = 5  # tables with more columns are too wide for a phone
-PARAGRAPH = 300  # characters: longer paragraphs are set in two columns
 JUMP = 5  # sections with more headings begin with links to them
 
 
@@ -149,10 +149,11 @@ def _block(block: Block) -> str:
         case Paragraph(text, notice):
             if notice:
                 return f'<p class="notice">{escape(text)}</p>'
-            return f"<p{_columns(len(text) > PARAGRAPH)}>{escape(text)}</p>"
+            return f"<p>{escape(text)}</p>"
         case Bullets(items):
             lines = (f"<li><strong>{escape(word)}</strong>: {escape(text)}</li>" for word, text in items)
-            return f"<ul{_columns(len(items) > 1)}>{''.join(lines)}</ul>"
+            kind = ' class="columns"' if len(items) > 1 else ""  # takes the whole width
+            return f"<ul{kind}>{''.join(lines)}</ul>"
         case Table():
             return _table(block)
         case Picture(_, png, alt, caption, _):
@@ -164,11 +165,6 @@ def _block(block: Block) -> str:
             return f'<figure class="{kind}">{image}<figcaption>{escape(caption)}</figcaption></figure>'
         case Code(text):
             return f"<pre><code>{escape(text)}</code></pre>"
-
-
-def _columns(wanted: bool) -> str:
-    """Return the class of text that takes the whole width in two columns."""
-    return ' class="columns"' if wanted else ""
 
 
 def _table(table: Table) -> str:

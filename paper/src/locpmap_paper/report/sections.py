@@ -79,8 +79,8 @@ def bar_blocks(record: Record) -> Iterator[Block]:
         yield Picture(
             f"decoders-{slug(level.name)}-{slug(pair.model.name)}.png",
             bars.decoder_bars(record, level, pair.model),
-            f"Mean IoU of every decoder on {pair.model.title}, {record.place(level)}",
-            f"{pair.role}, {record.place(level)}: every decoder on “{pair.model.title}”; "
+            f"Mean IoU of the decoders on {pair.model.title}, {record.place(level)}",
+            f"{pair.role}, {record.place(level)}: the decoders that were run on “{pair.model.title}”; "
             f"{COLOURS_IN_WORDS[record.level_kind]}.",
         )
 
