@@ -238,9 +238,8 @@ def test_samples_and_areas_equal_those_of_measure(client: TestClient, image: np.
         image, logits, "area", lp.LocPMAP(n_samples=45, start="perturbed"), seed=3
     )
     low, high = area.interval(0.9)
-    assert [each["mean"] for each in found["areas"]] == area.mean.tolist()
+    assert [each["size"] for each in found["areas"]] == np.median(area.values, axis=0).tolist()
     assert [each["low"] for each in found["areas"]] == low.tolist()
-    assert [each["std"] for each in found["areas"]] == area.std.tolist()
     assert [each["high"] for each in found["areas"]] == high.tolist()
     sampler = lp.LocPMAP(45, start="perturbed", keep_samples=True)
     samples = lp.refine(image, logits, REFINER.adjusted(smoothing=0.5), decoder=sampler, seed=3).samples
@@ -261,15 +260,15 @@ def test_error_fields_of_the_refiner_are_used(folder: Path, image: np.ndarray, l
         np.testing.assert_array_equal(probability_of(client, found["key"]), expected.probability)
         for m in (0, 11):
             np.testing.assert_array_equal(picture(client, found["key"], kind="sample", sample=m), expected.samples[m])
-        areas = [(expected.samples == k).sum(axis=(1, 2)).mean() for k in range(3)]
-        assert [each["mean"] for each in found["areas"]] == pytest.approx(areas)
+        areas = [np.median((expected.samples == k).sum(axis=(1, 2))) for k in range(3)]
+        assert [each["size"] for each in found["areas"]] == pytest.approx(areas)
 
 
 def test_guaranteed_intervals_are_shown_as_such(folder: Path, image: np.ndarray, logits: np.ndarray) -> None:
     rng = np.random.default_rng(0)
     many = logits + rng.normal(size=(12, *logits.shape)).astype(np.float32)
     truth = rng.integers(0, 3, (12, *image.shape[:2]))
-    refiner = REFINER.guaranteed(None, many, truth, ["area"], layout="hwk", stride=1.0)
+    refiner = REFINER.guaranteed([image] * 12, many, truth, ["area"], layout="hwk", stride=1.0)
     app: Any = viewer_app.make_app(Session(folder, refiner), TOKEN, PORT)
     with TestClient(app, base_url=f"http://127.0.0.1:{PORT}", headers=OWN) as client:
         found = decode(client, method="locpmap", n_samples=60)
@@ -309,7 +308,8 @@ def test_other_decoders_equal_those_of_infer(
     assert found["score"] == pytest.approx(expected.score)
     assert found["probable"] == (expected.probability is not None)
     counts = np.bincount(expected.labels.ravel(), minlength=3)
-    assert [each["mean"] for each in found["areas"]] == counts.tolist()
+    assert [each["size"] for each in found["areas"]] == counts.tolist()
+    assert found["present"] == (counts > 0).tolist()
     if expected.probability is None:
         check_error(client.get(f"/api/decodings/{found['key']}/probability"), 400, "labels only")
         check_error(client.get(f"/api/decodings/{found['key']}/layer?kind=entropy"), 400, "labels only")

@@ -15,6 +15,8 @@ from locpmap_viewer.colours import VOID, hexadecimal
 from locpmap_viewer.decoding import METHODS, Decoding
 from locpmap_viewer.scenes import Scene
 
+LEAST = 0.0005  # smallest fraction of the pixels that is not shown as 0.0 %
+
 
 def scene_facts(scene: Scene) -> dict[str, Any]:
     """Return title, size, labels and colours of a scene."""
@@ -36,17 +38,19 @@ def scene_facts(scene: Scene) -> dict[str, Any]:
 def summary(result: Decoding) -> dict[str, Any]:
     """Return a result without its arrays.
 
-    ``areas`` has, per label, the mean area over the samples in pixels, its standard deviation, and the ends of the
-    central 90 % interval, or of the guaranteed one if the refiner has a guarantee.  Without samples it has only the
-    number of pixels.  ``present`` is true for the labels of at least one pixel.  ``changed`` is the fraction of pixels
-    whose label differs from the network's.
+    ``areas`` has, per label, the median area over the samples in pixels, and the ends of the central 90 % interval, or
+    of the guaranteed one if the refiner has a guarantee.  Without samples it has only the number of pixels.
+    ``present`` is true for labels of at least one pixel, and for those of a mean area of the samples that is not
+    negligible.  ``changed`` is the fraction of pixels whose label differs from the network's.
     """
     counts = np.bincount(result.labels.ravel(), minlength=len(result.scene.names))
-    areas, guaranteed = [{"mean": float(count), "std": None, "low": None, "high": None} for count in counts], False
+    areas, guaranteed = [{"size": float(count), "low": None, "high": None} for count in counts], False
+    present = counts > 0
     if result.areas is not None:
         low, high, guaranteed = interval_of(result.areas, 0.9, result.guarantee)
-        found = zip(*(part.tolist() for part in (result.areas.mean, result.areas.std, low, high)), strict=True)
-        areas = [dict(zip(("mean", "std", "low", "high"), numbers, strict=True)) for numbers in found]
+        found = zip(*(part.tolist() for part in (np.median(result.areas.values, axis=0), low, high)), strict=True)
+        areas = [dict(zip(("size", "low", "high"), numbers, strict=True)) for numbers in found]
+        present |= result.areas.mean >= LEAST * result.labels.size
     return {
         "method": result.settings.method,
         "title": METHODS[result.settings.method],
@@ -57,7 +61,7 @@ def summary(result: Decoding) -> dict[str, Any]:
         "n_samples": 0 if result.areas is None else result.areas.n_samples,
         "n_stored": 0 if result.samples is None else len(result.samples),
         "areas": areas,
-        "present": (counts > 0).tolist(),
+        "present": present.tolist(),
         "guaranteed": guaranteed,
         "coupled": result.coupled,
         "changed": float((result.labels != result.scene.network_labels).mean()),

@@ -31,33 +31,33 @@ function ceiling(x) {
   return power * ([1, 2, 5].find((factor) => factor * power >= x * (1 - 1e-9)) ?? 10);
 }
 
-// Mean area of each label ± standard deviation, largest first, with a bar for its 90 % interval.  All bars have one
-// scale.  Labels that no pixel has are folded.
+// Area of each label, largest first, with its 90 % interval as numbers and as a bar.  All bars have one scale.  Labels
+// that are absent are folded.
 export function showAreas(root, folded, labels, { areas, present, guaranteed }, pixels, choose) {
   const share = (number) => (100 * number) / pixels; // in percent of the image
-  const end = Math.min(100, ceiling(Math.max(...areas.map((area) => share(area.high ?? area.mean)))));
+  const end = Math.min(100, ceiling(Math.max(...areas.map((area) => share(Math.max(area.size, area.high ?? 0))))));
   const row = (k) => {
     const [area, button] = [areas[k], document.createElement("button")];
-    const spread = area.std == null ? "" : ` <em>± ${share(area.std).toFixed(2)}</em>`;
+    const ends = area.low == null ? "" : ` <em>(${share(area.low).toFixed(1)} to ${share(area.high).toFixed(1)})</em>`;
     const line = area.low == null ? "" : `<u data-left="${(100 * share(area.low)) / end}" data-width="${(100 * share(area.high - area.low)) / end}" data-ink="${labels[k].colour}"></u>`;
     button.className = "area";
     button.type = "button";
-    button.title = area.low == null ? `${Math.round(area.mean)} pixels` :
-      `${Math.round(area.mean)} pixels, ${guaranteed ? "guaranteed " : ""}90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
+    button.title = area.low == null ? `${Math.round(area.size)} pixels` :
+      `${Math.round(area.size)} pixels, ${guaranteed ? "guaranteed " : ""}90 % interval ${Math.round(area.low)} to ${Math.round(area.high)}; click to show the probability`;
     button.innerHTML = `<span class="swatch" data-colour="${labels[k].colour}"></span><span class="name">${text(labels[k].name)}</span>
-      <span class="number">${share(area.mean).toFixed(2)}${spread} %</span>
-      <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * share(area.mean)) / end}"></i>${line}</span>`;
+      <span class="number">${share(area.size).toFixed(1)}${ends} %</span>
+      <span class="line"><i data-colour="${labels[k].colour}" data-width="${(100 * share(area.size)) / end}"></i>${line}</span>`;
     button.addEventListener("click", () => choose(k));
     return button;
   };
-  const order = areas.map((_, k) => k).sort((a, b) => areas[b].mean - areas[a].mean);
+  const order = areas.map((_, k) => k).sort((a, b) => areas[b].size - areas[a].size || (areas[b].high ?? 0) - (areas[a].high ?? 0));
   const absent = order.filter((k) => !present[k]);
   const scale = document.createElement("p");
   scale.className = "scale";
   scale.innerHTML = `<span>0</span><span>${+end.toPrecision(2)} %</span>`;
   root.replaceChildren(...order.filter((k) => present[k]).map(row), scale);
   folded.hidden = !absent.length;
-  folded.querySelector("summary").textContent = absent.length === 1 ? "1 label has no pixel" : `${absent.length} labels have no pixel`;
+  folded.querySelector("summary").textContent = absent.length === 1 ? "1 label absent" : `${absent.length} labels absent`;
   folded.querySelector("div").replaceChildren(...absent.map(row));
   for (const each of [root, folded]) paint(each);
 }
