@@ -55,8 +55,7 @@ def refine_xarray(
         Dataset: With the rows, columns, labels and coordinates of the inputs:
 
         - ``labels``, ``probability`` and ``entropy``, as in :class:`locpmap.Result`;
-        - ``area``, ``area_low`` and ``area_high``: mean and interval of the area of every label over the samples. The
-          mean can lie outside the interval: both ends are 0 if a label occurs in few samples.
+        - ``area``, ``area_low`` and ``area_high``: median and interval of the area of every label over the samples.
 
         The variables are lazy if an input is a dask array. They are then computed in tiles, and the scores must have
         the image's size. The call itself reads the raster once or twice, for statistics of the whole raster.
@@ -144,5 +143,5 @@ def _with_missing(image: Any, logits: Any, mask: Any) -> tuple[Any, Any, Any]:
 
 
 def _statistics(areas: Any, level: float) -> Any:
-    """Return the mean, and the ends of the interval, of areas (M, L)."""
-    return np.stack([areas.mean(axis=0), *np.quantile(areas, [(1 - level) / 2, (1 + level) / 2], axis=0)])
+    """Return the median, and the ends of the interval, of areas (M, L)."""
+    return np.quantile(areas, [0.5, (1 - level) / 2, (1 + level) / 2], axis=0)
