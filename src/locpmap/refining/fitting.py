@@ -138,7 +138,7 @@ def sentence_about(weights: Weights) -> str:
     """
     parts = {"factors per label": weights.offsets.size > 0, "pixels of similar colour": weights.guided[0] > 0}
     used, unused = ([name for name, is_used in parts.items() if is_used == wanted] for wanted in (True, False))
-    first = " and ".join([f"scales the scores by {weights.scales[0]:.3g}", *(f"uses {name}" for name in used)])
+    first = f"scales the scores by {weights.scales[0]:.3g}" + (f", and uses {' and '.join(used)}" if used else "")
     rest = " and ".join(unused)
     return f"The fit {first}." + (f" {rest[0].upper()}{rest[1:]} did not help enough to be used." if unused else "")
 

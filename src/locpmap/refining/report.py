@@ -17,6 +17,7 @@ from locpmap.refining.scoring import METRICS, N_STANDARD_ERRORS, Score, differen
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
 ALONE, SAMPLED = "independent pixels", "samples"
+LOWER = "Lower CRPS and energy are better."
 AREAS = tuple(map(name_of, WINDOWS))
 
 
@@ -110,7 +111,8 @@ class Report:
         words: Callable[[str], str] = in_words_of_volumes if self.volumes else str
         rows = {row: [self.value(row, name) for name in METRICS] for row in self.scores}
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
-        lines = [*_table("", METRICS, rows), f"{self.verdict}  {n} {self.unit}; ± is one standard error over them."]
+        note = f"{n} {self.unit}; ± is one standard error. Higher IoU is better, and lower ECE and NLL."
+        lines = [*_table("", METRICS, rows), f"{self.verdict}  {note}"]
         lines += [self.learned, ""] if self.learned else [""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
@@ -119,7 +121,7 @@ class Report:
         names = [name for name in AREAS if name in means[SAMPLED]["crps"]]
         found = {row: [*(mean["crps"][name] for name in names), mean["energy"]] for row, mean in means.items()}
         lines += _table("CRPS", [*map(words, names), "energy"], found)
-        lines.append(f"Coverage of 90 % intervals, CRPS of areas and energy score of whole maps, in {m} images.")
+        lines.append(f"Coverage of 90 % intervals, CRPS of areas and energy of whole maps, in {m} images. {LOWER}")
         lines += [] if self.decided is None else ["", str(self.decided)]
         return "\n".join(map(words, lines))
 
