@@ -167,35 +167,11 @@ def refine(
     Images and logits of folders are matched by name: photos/cat.jpg and logits/cat.npy, or both in one folder.
 
     For each input the command writes NAME.labels.png (palette indices), NAME.overlay.png (colours fade with
-    uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  With --keep it writes
-    other files: probability and variance are NAME.probability.npy and NAME.variance.npy (H, W, labels), entropy is
-    NAME.entropy.npy (H, W).  With --samples 8 it also writes NAME.sample-000.png to NAME.sample-007.png: plausible
-    complete label maps, sampled with the error fields of the refiner if it has any.
+    uncertainty) and NAME.json (the settings, and the area of each label with its uncertainty).  --keep and --samples
+    write more.  A second run skips inputs that were finished with the same settings.
 
-    With --decide iou the labels have the best expected mean IoU: in one image, or over all images of a folder, with
-    statistics of at most 32 of them.  --over image decides in each image of the folder by itself, as boundary_iou and
-    accuracy always do.  Pixels that --abstain leaves out are written like masked ones.  NAME.json holds the rule and
-    the expected value.
-
-    GeoTIFF images and --tiff add .tif files of the kept maps and the samples, with a nodata tag; those of probability
-    and variance have one value per pixel, that of its label.  Files of a GeoTIFF image are georeferenced.  Pixels
-    without data in the image or the scores are masked; their label in NAME.labels.png is 255 (65535 if there are 256
-    labels or more).  The image and the scores must cover the same area.
-
-    A NIfTI scan (.nii, .nii.gz) is refined as one volume.  Its logits are a NIfTI file (X, Y, Z, labels) with the same
-    affine.  The labels, what --keep names and the samples are then .nii.gz files with the affine and the header of the
-    scan, the overlay shows the three slices with the largest cross-section of the labels other than the most frequent
-    one, and areas are volumes in mm³.
-
-    A second run skips inputs that were finished with the same settings.  Inputs are compared by their content.  A run
-    with other settings replaces the files of an input, and removes those that it does not keep.
-
-    If the output ends in .zarr, a raster of any size is refined in tiles.  IMAGE and LOGITS are then .npy, GeoTIFF or
-    zarr arrays, or IMAGE alone is a zarr group with the array logits and optionally image and mask.  The scores have
-    the size of the image and labels last (hwk); --blocks must be of bounded length (sites, rows:16); --device auto
-    uses the CPU; --tiff, --force, --samples, --abstain, --names and folders are not available.  A zarr input needs a
-    .zarr output.  The output group has the arrays that --keep names, without an overlay.  With --decide iou or dice it
-    also has the arrays probability and decided.  An interrupted run resumes when it is started again.
+    A NIfTI scan is refined as one volume, and a raster in tiles if the output ends in .zarr.  Files of a GeoTIFF image
+    are georeferenced.  The page "The command line" of the documentation describes all files.
     """
     from locpmap.cli.progress import ProgressBar
     from locpmap.formats.names import read_names
