@@ -16,6 +16,7 @@ samples look.
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.colors import ListedColormap
+from matplotlib.patches import Patch
 from scipy.ndimage import gaussian_filter
 from skimage.data import coffee
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
@@ -64,7 +65,7 @@ samples = {
 }
 
 # %%
-fig, axes = plt.subplots(3, 5, figsize=(9.6, 4.5))
+fig, axes = plt.subplots(3, 5, figsize=(9.6, 4.8))
 for ax in axes.flat:
     ax.axis("off")
 result = coupled.refine(photo, logits, seed=1)
@@ -78,4 +79,6 @@ for row, (title, maps) in zip(axes, samples.items(), strict=True):
     for n, (ax, labels) in enumerate(zip(row[1:], maps, strict=True)):
         ax.imshow(labels, cmap=COLOURS, vmin=0, vmax=4)
         ax.set_title(f"{title}:" if n == 0 else f"sample {n + 1}")
+handles = [Patch(color=COLOURS(k), label=name) for k, name in enumerate(marked)]
+fig.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False)
 plt.show()
