@@ -142,7 +142,7 @@ def open_raster(path: PathLike) -> Any:
         path (str or os.PathLike): A ``.npy`` file, a GeoTIFF, or the folder of a zarr array.
 
     Returns:
-        source: An object with ``shape``, ``dtype`` and slicing, for :func:`locpmap.infer_tiled`,
+        An object with ``shape``, ``dtype`` and slicing, for :func:`locpmap.infer_tiled`,
         :func:`locpmap.scale.refine_tiled` or ``dask.array.from_array``.
 
     Raises:
