@@ -51,8 +51,10 @@ def test_one_input_is_decided_by_itself(
     run = Run(capsys, *words(tmp_path, "--decide", measure, "--abstain", 0.2, name="a"))
     assert run.status == 0, run.err
     decision = inputs["a"].decide(measure, abstain=0.2)
-    line = f"decided for {measure} in the image: expected {decision.expected:.4f}, {decision.kept:.1%} of the pixels"
-    assert line in run.out
+    title = {"iou": "mean IoU", "dice": "mean Dice", "boundary_iou": "mean boundary IoU"}[measure]
+    line = f"decided for {measure} in the image: expected {title} {decision.expected:.4f} before abstention; "
+    risk = f"{decision.kept:.1%} of the pixels labelled, of which {decision.risk:.1%} expected to be wrong"
+    assert line + risk in run.out
     others = [replace(inputs["a"], samples=None).decide("iou"), inputs["a"].decide("accuracy")]
     assert decision.expected not in [other.expected for other in others]
     labels = read_label_map(tmp_path / "out/a.labels.png")
@@ -94,12 +96,17 @@ def test_folder_is_decided_with_the_statistics_of_its_images(
 def test_printed_line_is_about_all_inputs(
     inputs: dict[str, lp.Result], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for measure, where in (("iou", "over 3 images"), ("boundary_iou", "in each image")):
+    for measure, where, title in (
+        ("iou", "over 3 images", "mean IoU"),
+        ("boundary_iou", "in each image", "mean boundary IoU"),
+    ):
         run = Run(capsys, *words(tmp_path, "--decide", measure, "--abstain", 0.3))
         assert run.status == 0, run.err
         decisions = [record_of(tmp_path, name)["decision"] for name in inputs]
         expected, kept = (np.mean([one[key] for one in decisions]) for key in ("expected", "kept"))
-        assert f"decided for {measure} {where}: expected {expected:.4f}, {kept:.1%} of the pixels labelled" in run.out
+        line = f"decided for {measure} {where}: expected {title} {expected:.4f} before abstention; {kept:.1%} of"
+        wrong = np.mean([one["kept"] * one["risk"] for one in decisions]) / kept  # the images have equal sizes
+        assert f"{line} the pixels labelled, of which {wrong:.1%} expected to be wrong" in run.out
     for name, result in inputs.items():
         assert record_of(tmp_path, name)["decision"]["expected"] == result.decide("boundary_iou").expected
 
@@ -109,7 +116,8 @@ def test_images_of_a_folder_are_decided_by_themselves_on_request(
 ) -> None:
     run = Run(capsys, *words(tmp_path, "--decide", "dice", "--over", "image"))
     assert run.status == 0, run.err
-    assert "decided for dice in each image: expected" in run.out
+    assert "decided for dice in each image: expected mean Dice 0." in run.out
+    Run(capsys, *words(tmp_path, "--over", "image")).check_refusal("--over is given without --decide")
     assert "labelled" not in run.out
     for name, result in inputs.items():
         decision = record_of(tmp_path, name)["decision"]

@@ -173,6 +173,7 @@ def test_labels_that_would_print_as_nothing_are_absent() -> None:
         "name": "a",
     }
     record |= {
+        "settings": {"n_samples": 50},
         "changed": 3,
         "changes": "3 pixels",
         "spacing": None,
@@ -183,8 +184,11 @@ def test_labels_that_would_print_as_nothing_are_absent() -> None:
     }
     lines = summary([record], Path("out")).splitlines()
     assert [line.split()[0] for line in lines[1:5]] == ["0", "4", "1", "2"]  # by number of pixels
-    assert lines[5:] == ["2 labels absent", "3 pixels", "mean entropy 0.000, 1.00 s; 2 files in out"]
+    outside = "the median and the interval are of the samples, not of the label map"
+    assert lines[5:] == [outside, "2 labels absent", "3 pixels", "mean entropy 0.000, 1.00 s; 2 files in out"]
     assert summary([record, record], Path("out")).splitlines()[1].split()[:3] == ["a", "4", "3"]
+    few = {**record, "settings": {"n_samples": 19}}
+    assert summary([few], Path("out")).splitlines()[5] == "intervals of fewer than 20 samples are unreliable"
     skewed = {**record, "labels": [{**labels[1], "median": 0.0, "interval": [0, 0]}]}  # in few samples only
     assert summary([skewed], Path("out")).splitlines()[1].split() == ["1", "0", "0", "0", "to", "0", "0.0%"]
 

@@ -144,9 +144,9 @@ def test_readme_has_the_numbers_of_the_records() -> None:
         shown = [f"{gain:+.3f} ± {error:.3f}".replace("0.", ".").replace("-", "−") for gain, error in gains]
         line = next(line for line in readme.splitlines() if line.startswith(f"| {begins}"))
         assert [cell.strip() for cell in line.split("|")[2:-1]] == shown
-    text = readme.replace("\n", " ").replace("  ", " ")
+    text = " ".join(readme.split())
     covered = [guaranteed[name]["rows"]["area"]["coverage"] for name in names]
-    assert f"on four data sets {100 * min(covered):.0f} to {100 * max(covered):.0f} % were measured" in text
+    assert f"On four data sets {100 * min(covered):.0f} to {100 * max(covered):.0f} % were measured" in text
     alone = [sampled[name]["rows"]["independent pixels"]["coverage"]["area whole"] for name in names]
     assert f"in {100 * min(alone):.0f} to {100 * max(alone):.0f} % of the cases" in text
     seconds = {name: row["seconds"] for name, row in timed["speed"]["medians"].items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,9 @@ def test_report_states_that_refinement_does_not_help() -> None:
     assert not refiner.report.helps
     assert "does not help" in refiner.report.verdict or "of these data worse" in refiner.report.verdict
     assert "and pixels of similar colour did not help enough to be used." in str(refiner.report)
+    for copies, few in ((1, True), (3, False)):  # 8 and 24 images
+        report = replace(refiner.report, scores={row: copies * one for row, one in refiner.report.scores.items()})
+        assert ("\n8 images are few: 20 or more are needed" in str(report)) == few
     value, error = refiner.report.gain("NLL")
     assert abs(value) < max(3 * error, 0.01)  # the network's prediction is almost unchanged
     assert refiner.weights.scales[0] == pytest.approx(1, abs=0.1)

@@ -48,6 +48,26 @@ def test_scores_of_another_size_are_refused(image: Any, logits: Any, layout: str
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize(
+    ("image", "logits", "question"),
+    [
+        ((480, 640, 3), (640, 480, 5), " (are height and width swapped?)"),
+        ((480, 640, 3), (60, 80, 5), None),
+        ((60, 80, 5), (480, 640, 3), " (are image and logits swapped?)"),
+        ((480, 640, 3), (512, 512, 2), ""),
+    ],
+)
+def test_sentences_guess_what_was_swapped(
+    image: tuple[int, ...], logits: tuple[int, ...], question: str | None
+) -> None:
+    if question is None:
+        lp.refine(np.zeros(image, np.uint8), np.zeros(logits))
+        return
+    with pytest.raises(InputError) as caught:
+        lp.refine(np.zeros(image, np.uint8), np.zeros(logits))
+    assert str(caught.value).endswith(f"smaller by one stride{question}")
+
+
 @st.composite
 def shapes(draw: st.DrawFn) -> dict[str, Any]:
     """Draw the shapes of an image and of strided scores, each in a layout, with or without a batch axis."""

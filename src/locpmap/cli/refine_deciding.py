@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 IMAGE, DATASET = "image", "dataset"
+TITLES = {"iou": "mean IoU", "dice": "mean Dice", "boundary_iou": "mean boundary IoU", "accuracy": "accuracy"}
 MAX_PIXELS = 2**28  # of the samples of an image, with two bytes each
 MAX_IMAGES = 32  # of a folder, used for the statistics
 
@@ -46,8 +47,9 @@ class Deciding:
         """Return the options, or None without ``--decide``; a data set has the statistics of at most 32 inputs."""
         one_of("--over", over, (DATASET, IMAGE))
         if measure is None:
-            if abstain is not None:
-                raise InputError("--abstain is given without --decide, expected both, such as --decide accuracy")
+            for name, given in (("--abstain", abstain is not None), ("--over", over != DATASET)):
+                if given:
+                    raise InputError(f"{name} is given without --decide, expected both, such as --decide accuracy")
             return None
         from locpmap.deciding.inputs import MEASURES, unknown_measure
         from locpmap.deciding.measures import OVERLAPS
@@ -117,5 +119,8 @@ def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
     one, sites = ("image", "pixels") if "pixels" in records[0] else ("volume", "voxels")
     over = decisions[0]["over"].replace("image", one)
     where = f"over {over}" if over != one else f"in each {one}" if len(records) > 1 else f"in the {one}"
-    left = f", {kept:.1%} of the {sites} labelled" if kept < 1 else ""
-    return f"decided for {decisions[0]['measure']} {where}: expected {expected:.4f}{left}"
+    text = f"decided for {decisions[0]['measure']} {where}: expected {TITLES[decisions[0]['measure']]} {expected:.4f}"
+    if kept == 1:
+        return text
+    wrong = np.dot([one["risk"] * one["kept"] for one in decisions], pixels) / max(1e-9, kept * sum(pixels))
+    return f"{text} before abstention; {kept:.1%} of the {sites} labelled, of which {wrong:.1%} expected to be wrong"

@@ -140,7 +140,10 @@ class Pair:
         if scores.ndim == 4 and len(scores) == 1:  # a batch of one
             scores = scores[0]
         if scores.ndim != 3:
-            raise InputError(f"{self.scores} has shape {scores.shape}, expected (H, W, labels) or (labels, H, W)")
+            like = " like a label map" if scores.ndim == 2 and scores.dtype.kind in "iub" else ""
+            raise InputError(
+                f"{self.scores} has shape {scores.shape}{like}, expected scores (H, W, labels) or (labels, H, W)"
+            )
         if image.dtype == np.bool_:
             image = image.astype(np.uint8)
         masks = [found.masked for found in (raster, network) if found is not None and found.masked is not None]

@@ -12,6 +12,7 @@ from locpmap.cli.refine_outputs import INTERVAL
 
 Record = dict[str, Any]
 N_LARGEST = 3  # labels per input in the table of several inputs
+ENOUGH = 20  # samples for an interval
 LEAST = 0.0005  # smallest fraction that is not printed as 0.0%
 WIDE = "intervals from error fields of images, often too wide for volumes: fit your own with `locpmap fit-refiner`"
 
@@ -44,6 +45,10 @@ def _areas(record: Record) -> list[str]:
     interval = f"{INTERVAL:.0%} interval" + (", guaranteed" if record["guaranteed"] else "")
     unit = "pixels" if record["spacing"] is None else "volume in mm³"
     lines = _table(("label", unit, "median of samples", interval, "fraction"), rows)
+    if record["settings"]["n_samples"] < ENOUGH:
+        lines.append(f"intervals of fewer than {ENOUGH} samples are unreliable")
+    elif any(not row["interval"][0] <= row[size] <= row["interval"][1] for row in present):
+        lines.append("the median and the interval are of the samples, not of the label map")
     if n_absent := record["n_labels"] - len(present):
         lines.append("1 label absent" if n_absent == 1 else f"{n_absent} labels absent")
     return lines

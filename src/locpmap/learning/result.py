@@ -12,7 +12,7 @@ from locpmap.arrays import Array
 class FitStatus(enum.Enum):
     """Reason why a fit ended; the value of each member is a text for messages and logs."""
 
-    CONVERGED = "the gradient vanished"
+    CONVERGED = "converged: the gradient is nearly zero"
     NO_PROGRESS = "the objective stopped improving within rounding"
     MAX_ITERATIONS = "reached max_iterations"
     HELD_OUT = "the held-out likelihood stopped improving"

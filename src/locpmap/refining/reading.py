@@ -160,9 +160,16 @@ def _layout(shape: tuple[int, ...], image: tuple[int, ...], layout: str) -> str:
         raise InputError(
             f"logits has shape {shape} and the image has {'×'.join(map(str, size))} {pixels} with {channels} channels,"
             f" expected {' or '.join(expected[name] for name in candidates)} like the image, or {both} sides smaller by"
-            " one stride"
+            f" one stride{_guess([sizes[name] for name in candidates], tuple(size))}"
         )
     return fitting[0]
+
+
+def _guess(sizes: Sequence[tuple[int, ...]], image: tuple[int, ...]) -> str:
+    """Return a question about what may be wrong with sizes of scores that do not match an image."""
+    if any(_fits(size[::-1], image) for size in sizes):
+        return " (are height and width swapped?)"
+    return " (are image and logits swapped?)" if any(_fits(image, size) for size in sizes) else ""
 
 
 def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:

@@ -17,7 +17,8 @@ from locpmap.refining.scoring import METRICS, N_STANDARD_ERRORS, Score, differen
 
 NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
 ALONE, SAMPLED = "independent pixels", "samples"
-LOWER = "Lower CRPS and energy are better."
+LOWER = "Lower CRPS and energy are better; area 8 is of windows of 8 × 8 pixels."
+ENOUGH = 20  # images or groups for a reliable fit
 AREAS = tuple(map(name_of, WINDOWS))
 
 
@@ -113,6 +114,10 @@ class Report:
         n, m = len(self.scores[REFINED]), len(self.maps[SAMPLED])
         note = f"{n} {self.unit}; ± is one standard error. Higher IoU is better, and lower ECE and NLL."
         lines = [*_table("", METRICS, rows), f"{self.verdict}  {note}"]
+        if n < ENOUGH:
+            lines.append(
+                f"{n} {self.unit} are few: {ENOUGH} or more are needed to rely on weights and standard errors."
+            )
         lines += [self.learned, ""] if self.learned else [""]
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
