@@ -226,7 +226,7 @@ INFER: list[Case] = [
     ("max_seconds as text", lambda: decode(max_seconds="1"), InputTypeError, ("max_seconds", "'1'", "a number")),
     ("n_threads", lambda: decode(n_threads=0), InputError, ("n_threads", "0", "at least 1")),
     ("fraction of a thread", lambda: decode(n_threads=1.5), InputTypeError, ("n_threads", "1.5", "whole number")),
-    ("progress", lambda: decode(progress=True), InputTypeError, ("progress", "True", "callable")),
+    ("progress", lambda: decode(progress="yes"), InputTypeError, ("progress", "'yes'", "True", "function")),
 ]  # fmt: skip
 
 OPTIONS: list[Case] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from locpmap.guarantees.conformal import conformal_quantile, controlled, control
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments, _factor
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
 from locpmap.refining import draw, interval_of
+from locpmap.refining.examples import gather
+from locpmap.refining.guaranteeing import source_of
 from locpmap.refining.weights import Weights
 
 LEVEL = 0.9
@@ -135,7 +138,7 @@ def test_floor_of_the_spread_counts_the_new_image() -> None:
 
 def test_labels_at_the_threshold_belong_to_sets_and_are_decided() -> None:
     losses = (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float)
-    guarantee = Guarantee({}, *losses, 19, Source("", 1.0, False))
+    guarantee = Guarantee({}, *losses, 19, Source("", 2))
     assert guarantee.set_threshold(LEVEL, 3) == guarantee.abstention_threshold(0.1, 3) == 0.5
     result = replace(lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact"), source=guarantee.source)
     assert result.label_sets(LEVEL, guarantee=guarantee).all()
@@ -181,6 +184,9 @@ def test_label_sets_are_the_smallest_ones() -> None:
         assert row[chosen].sum() >= 0.8 - 1e-9
         assert row[chosen].min() >= row[~chosen].max(initial=0)
         assert row[chosen].sum() - row[chosen].min() < 0.8
+
+
+STRIDED = (4, 6, 6), (4, 6, 6), (4, 5, 5)  # shapes of scores
 
 
 def scenes(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -265,6 +271,34 @@ def test_other_kinds_of_input_have_no_guarantee(guaranteed: lp.Refiner, tmp_path
             result.decide("accuracy", abstain=0.2, guarantee=refiner)
         resized = refiner.measure(None, logits, "area", stride=1.1)  # as large as rounding makes it
         assert resized.interval(guarantee=refiner)[0].shape == (3,)
+        with pytest.raises(lp.InputError, match=r"the logits have stride 1\.3"):
+            refiner.measure(None, logits, "area", stride=1.3).interval(guarantee=refiner)
+        short = refiner.measure(None, logits, "area", lp.LocPMAP(start="perturbed", max_sweeps=1))
+        with pytest.raises(lp.InputError, match="with its default decoder"):
+            short.interval(guarantee=refiner)
+
+
+def test_source_of_examples() -> None:
+    """Strides may differ a little, and spacings by more: a guarantee holds in their range."""
+    rng, labels = np.random.default_rng(0), np.zeros((4, 6, 6), np.int64)
+    spacings = [(2.0, 1.0, 1.0), (1.0, 1.0, 1.0), (4.0, 1.0, 1.0)]
+    volumes = gather(None, rng.normal(size=(3, 4, 6, 6, 2)), [labels] * 3, -1, "dhwk", "logits", None, spacings)
+    known = source_of(volumes, "mine")
+    assert known == Source("mine", 2, 1.0, False, (1.0, 1.0, 1.0), (4.0, 1.0, 1.0))
+    assert Source.of_array("mine", known.array()) == known
+    for sides, fits in (((0.9, 1, 1), True), ((4.5, 1, 1), True), ((0.8, 1, 1), False), ((2, 0.001, 0.001), False)):
+        other = known._replace(least=sides, most=sides)
+        with nullcontext() if fits else pytest.raises(lp.InputError, match="and the guarantee holds for 1 to 4, 1, 1"):
+            known.check(other)
+    strided = [replace(volumes[0], given=replace(volumes[0].given, scores=np.zeros((1, *n, 2)))) for n in STRIDED]
+    assert source_of(strided, "mine").stride == pytest.approx(1)
+
+
+def test_guarantees_of_functions_know_the_number_of_labels() -> None:
+    logits, labels = scenes(12)
+    refiner = lp.Refiner.load().guaranteed(None, logits, labels, [left_half])
+    with pytest.raises(lp.InputError, match="the result has 2 labels, expected 3 like the guarantee"):
+        refiner.refine(None, logits[0][..., :2]).label_sets(guarantee=refiner)
 
 
 def test_batch_has_the_intervals_of_its_images(guaranteed: lp.Refiner) -> None:
@@ -470,7 +504,7 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
         area.interval(guarantee=0.9)
     with pytest.raises(lp.InputError, match="jointly is True without a guarantee"):
         area.interval(jointly=True)
-    with pytest.raises(lp.InputError, match="area has 2 entries, expected 3"):
+    with pytest.raises(lp.InputError, match="the result has 2 labels, expected 3 like the guarantee"):
         guaranteed.measure(None, logits[0][..., :2], "area").interval(guarantee=guaranteed)
     with pytest.raises(lp.InputError, match="the result has 2 labels, expected 3 like the guarantee"):
         guaranteed.refine(None, logits[0][..., :2]).label_sets(guarantee=guaranteed)
@@ -505,5 +539,5 @@ def test_drawn_areas_have_a_guarantee_exactly_where_their_measurement_has(guaran
         np.testing.assert_array_equal((low, high), expected)
     areas = draw(prepared, lp.LocPMAP(start="perturbed")).areas
     assert not interval_of(areas, LEVEL, None)[2]
-    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), source=None))[2]
+    assert not interval_of(areas, LEVEL, replace(promise(guaranteed), source=Source("another", 3)))[2]
     assert not interval_of(areas, LEVEL, replace(promise(guaranteed), quantities={}))[2]

@@ -68,10 +68,12 @@ def test_samples_are_kept_on_request() -> None:
     plain = lp.refine(image, logits, fielded())
     assert plain.samples is None
     assert plain.probability.tobytes() == kept.probability.tobytes()
-    with pytest.raises(lp.InputError, match="decoder is mean_field, which draws no samples"):
-        lp.refine(image, logits, decoder="mean_field", keep_samples=True)
-    with pytest.raises(TypeError, match="keep_samples is 3, expected True or False"):
-        lp.refine(image, logits, keep_samples=3)  # type: ignore[arg-type]
+    for name in ("mean_field", "icm_iter"):
+        with pytest.raises(lp.InputError, match=f"decoder is {name}, which keeps no samples"):
+            lp.refine(image, logits, decoder=name, keep_samples=True)
+    for wrong in (3, None, np.array([1, 0])):
+        with pytest.raises(TypeError, match=r"keep_samples is .*, expected True or False"):
+            lp.refine(image, logits, keep_samples=wrong)  # type: ignore[arg-type]
 
 
 def components(*maps: np.ndarray) -> float:

@@ -262,6 +262,11 @@ def test_volumes_have_guaranteed_intervals(fitted: tuple[lp.Refiner, list[Any]])
     for quantity in ("volume", "surface", "components"):
         low, high = refiner.measure(scan, logits, quantity, spacing=SPACING).interval(0.9, guarantee=refiner)
         assert low.shape == (3,)
+        assert (low >= 0).all()
+        assert quantity != "volume" or (high <= 2 * labels.size).all()
+        in_metres = refiner.measure(scan, logits, quantity, spacing=[side / 1000 for side in SPACING])
+        with pytest.raises(InputError, match=r"is 0.002, 0.001, 0.001, and the guarantee holds for 2, 1, 1"):
+            in_metres.interval(0.9, guarantee=refiner)
     low, high = refiner.measure(scan, logits, "volume", spacing=SPACING).interval(0.9, guarantee=refiner)
     true = 2 * np.bincount(labels.ravel())
     assert ((low <= true) & (true <= high)).sum() >= 2

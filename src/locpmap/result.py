@@ -13,7 +13,8 @@ from locpmap.deciding import Decider, Decision, decide
 from locpmap.deciding.inputs import no_probability
 from locpmap.errors import InputError, fraction
 from locpmap.graphs import Volume
-from locpmap.guarantees.guarantee import Source, guarantee_of
+from locpmap.guarantees.guarantee import guarantee_of
+from locpmap.guarantees.source import Source
 from locpmap.guarantees.thresholds import label_sets
 from locpmap.potentials import Potentials
 

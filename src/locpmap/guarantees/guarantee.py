@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
@@ -10,10 +10,10 @@ from locpmap.arrays import Array
 from locpmap.errors import InputError, InputTypeError
 from locpmap.guarantees.conformal import check_number
 from locpmap.guarantees.intervals import ENDS, N_SAMPLES, Calibration, Moments
+from locpmap.guarantees.source import Source
 from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, set_threshold
 
 VERSION = 1  # of the arrays in a file
-SAME_STRIDE = 1.2  # largest ratio between strides that count as equal
 ASSUMPTION = (
     "The new image and the calibration images are assumed to be exchangeable, for example independent draws from the"
     " same source. The probability is over the random draw of all these images."
@@ -32,14 +32,6 @@ def in_words_of_volumes(text: str) -> str:
     return re.sub(rf"\b({'|'.join(WORDS_OF_VOLUMES)})", lambda found: WORDS_OF_VOLUMES[found[1]], text)
 
 
-class Source(NamedTuple):
-    """What samples were drawn from: the refiner, and the kind of its input."""
-
-    refiner: str  # checksum
-    stride: float  # pixels per score; 0 in guarantees of earlier versions, which do not know it
-    has_image: bool
-
-
 @dataclass(frozen=True, eq=False)
 class Guarantee:
     """Calibration of a refiner on labelled images that neither the network nor the refiner was fitted on.
@@ -51,7 +43,7 @@ class Guarantee:
         misses (array): Mean fraction of pixels whose true label is less probable than each threshold.
         errors (array): Mean fraction of pixels with a wrong most probable label of at least each threshold.
         n_images (int): Number of calibration images.
-        source (Source or None): The calibrated refiner, the stride of its logits, and whether it had images.
+        source (Source): The calibrated refiner, and the kind of its input.
 
     See Also:
         :meth:`locpmap.Refiner.guaranteed`, :meth:`locpmap.Measurement.interval`, :meth:`locpmap.Result.label_sets`
@@ -61,7 +53,7 @@ class Guarantee:
     misses: Array
     errors: Array
     n_images: int
-    source: Source | None = None
+    source: Source
 
     def __str__(self) -> str:
         names, n = ", ".join(sorted(self.quantities)), self.n_images
@@ -103,32 +95,22 @@ class Guarantee:
         rows = [calibration.interval(Moments(*row), level, jointly) for row in zip(*found, strict=True)]
         low, high = (np.stack(ends).reshape(shape) for ends in zip(*rows, strict=True))
         least, most = ENDS.get(quantity, (-np.inf, np.inf))
-        if quantity == "area":  # at most all pixels
+        if quantity in ("area", "volume"):  # at most all pixels
             most = values.sum(axis=-1).max(axis=0)[..., None]
         return np.maximum(low, least), np.minimum(high, most)
 
     def set_threshold(self, level: float, n_labels: int) -> float:
         """Return the smallest probability of the labels in a set, for `Result.label_sets`."""
-        self._check_labels(n_labels)
         check_number(self.n_images, level, "the guarantee")
         return set_threshold(self.misses, self.n_images, level)
 
     def abstention_threshold(self, risk: float, n_labels: int) -> float:
         """Return the smallest probability of the most probable label at which a pixel is decided."""
-        self._check_labels(n_labels)
         return abstention_threshold(self.errors, self.n_images, risk)
-
-    def _check_labels(self, n_labels: int) -> None:
-        """Raise if a quantity of labels in the calibration images shows another number of labels."""
-        for name in self.quantities.keys() & ENDS.keys():
-            if (known := self.quantities[name].truth.shape[1]) != n_labels:
-                raise InputError(f"the result has {n_labels} labels, expected {known} like the guarantee")
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays for a file, by name."""
-        found = {"misses": self.misses, "errors": self.errors}
-        if self.source is not None:
-            found["input"] = np.array(self.source[1:], np.float64)
+        found = {"misses": self.misses, "errors": self.errors, "input": self.source.array()}
         for name, one in self.quantities.items():
             found |= {f"mean {name}": one.moments.mean, f"std {name}": one.moments.std, f"truth {name}": one.truth}
         return found
@@ -146,11 +128,12 @@ class Guarantee:
         shapes = {array.shape for three in parts.values() for array in three}
         lengths = {shape[0] if len(shape) == 2 else 0 for shape in shapes}
         alike = all(mean.shape == std.shape == truth.shape for mean, std, truth in parts.values())
-        given = arrays.get("input", np.zeros(2))
-        alike = alike and misses.shape == errors.shape == THRESHOLDS.shape and given.shape == (2,)
+        alike = alike and misses.shape == errors.shape == THRESHOLDS.shape
         if not alike or len(lengths) != 1 or 0 in lengths:
             raise InputError("its guarantee has arrays of wrong shapes")
-        return cls(found, misses, errors, lengths.pop(), Source(refiner, float(given[0]), bool(given[1])))
+        n_labels = max((found[name].truth.shape[1] for name in found.keys() & ENDS.keys()), default=0)
+        source = Source.of_array(refiner, arrays["input"]) if "input" in arrays else Source(refiner, n_labels)
+        return cls(found, misses, errors, lengths.pop(), source)
 
 
 def guarantee_of(given: object, source: Source | None) -> Guarantee:
@@ -163,15 +146,5 @@ def guarantee_of(given: object, source: Source | None) -> Guarantee:
         )
     if not isinstance(found, Guarantee):
         raise InputTypeError(f"guarantee is a {type(given).__name__}, expected a Refiner or a Guarantee")
-    if source is None or found.source is None or found.source.refiner != source.refiner:
-        raise InputError(
-            "the guarantee is one of another model, expected the calibrated refiner's own refine or measure, with its"
-            " default decoder"
-        )
-    if known := found.source.stride:
-        if not 1 / SAME_STRIDE <= source.stride / known <= SAME_STRIDE:
-            raise InputError(f"the logits have stride {source.stride:.3g}, and the guarantee holds for {known:.3g}")
-        if source.has_image != found.source.has_image:
-            states = ["no image", "an image"] if found.source.has_image else ["an image", "no image"]
-            raise InputError(f"the input has {states[0]}, and the guarantee holds for inputs with {states[1]}")
+    found.source.check(source)
     return found

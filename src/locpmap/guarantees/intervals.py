@@ -14,7 +14,7 @@ from locpmap.guarantees.conformal import check_number, conformal_quantile, contr
 
 N_SAMPLES = 50  # per image; a measurement with more samples uses its first ones
 FLOOR = 0.3  # added to standard deviations, in units of their median over images
-ENDS = {"area": (0.0, 1.0), "presence": (0.0, 1.0), "components": (0.0, np.inf), "perimeter": (0.0, np.inf)}
+ENDS = {"presence": (0.0, 1.0)} | dict.fromkeys(("area", "components", "perimeter", "volume", "surface"), (0.0, np.inf))
 
 
 class Moments(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 
 from locpmap.arrays import Array, to_numpy
 from locpmap.errors import InputError, InputTypeError, fraction
-from locpmap.guarantees.guarantee import Source, guarantee_of
+from locpmap.guarantees.guarantee import guarantee_of
+from locpmap.guarantees.source import Source
 from locpmap.measuring.quantities import NAMES, OF_VOLUMES
 
 MAX_ROWS = 24  # of the printed table

@@ -7,7 +7,7 @@ import numpy as np
 
 from locpmap.arrays import Array, Restore, refuse_masked, to_labels
 from locpmap.errors import InputError, InputTypeError, whole_number, within
-from locpmap.guarantees.guarantee import SAME_STRIDE
+from locpmap.guarantees.source import SAME_STRIDE
 from locpmap.refining.model import full_size
 from locpmap.refining.reading import Given, read
 

@@ -69,9 +69,15 @@ def calibrated(
     parts = {name: map(np.stack, zip(*row, strict=True)) for name, row in rows.items()}
     calibrations = {name: Calibration(Moments(mean, std), true) for name, (mean, std, true) in parts.items()}
     misses, errors = (np.mean([getattr(one, name) for one in found], axis=0) for name in ("misses", "errors"))
-    stride = float(np.median([example.stride for example in labelled]))
-    has_image = labelled[0].given.image is not None
-    return Guarantee(calibrations, misses, errors, n, Source(weights.identity(adjustment), stride, has_image))
+    return Guarantee(calibrations, misses, errors, n, source_of(labelled, weights.identity(adjustment)))
+
+
+def source_of(examples: Sequence[Example], refiner: str) -> Source:
+    """Return the kind of input that examples have: the median stride, and the range of spacings."""
+    given, stride = examples[0].given, float(np.median([example.stride for example in examples]))
+    sides = np.array([example.given.spacing or () for example in examples], np.float64)  # (n, 3), or (n, 0) of images
+    ends = (tuple(end.tolist()) for end in (sides.min(axis=0), sides.max(axis=0)))
+    return Source(refiner, given.scores.shape[-1], stride, given.image is not None, *ends)
 
 
 class Measured(NamedTuple):

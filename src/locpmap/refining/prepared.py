@@ -5,14 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
+import numpy as np
+
 from locpmap.arrays import Array, cast
-from locpmap.errors import InputError
+from locpmap.errors import InputError, InputTypeError
 from locpmap.graphs import Box
 from locpmap.guarantees import Source
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
 from locpmap.inference.api import configure
 from locpmap.inference.decoder import Decoder
-from locpmap.inference.sampling import Sampler
 from locpmap.measuring import Measurement, measure
 from locpmap.potentials import Potentials
 from locpmap.refining.adapting import per_image
@@ -147,7 +148,8 @@ class Prepared:
         errors = errors_of(weights, adjustment, stride)
         errors = errors._replace(votes=errors.votes * adaptation.strength)
         origin = Origin(potentials.restore(network if given.batched else network[0]), adaptation.strength)
-        source = Source(weights.identity(adjustment), stride, given.image is not None)
+        sides, kind = given.spacing or (), (given.scores.shape[-1], stride, given.image is not None)
+        source = Source(weights.identity(adjustment), *kind, sides, sides)
         return cls(potentials, errors, origin, source)
 
     def refine(
@@ -172,12 +174,14 @@ class Prepared:
             Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
         """
         chosen = REFINING if decoder is None else configure(decoder, {})
+        if not isinstance(keep_samples, bool | np.bool_):
+            raise InputTypeError(f"keep_samples is {keep_samples!r}, expected True or False")
         if keep_samples:
-            if not isinstance(chosen, Sampler):
+            if "keep_samples" not in vars(chosen):
                 raise InputError(
-                    f"decoder is {chosen.name}, which draws no samples: expected one that does, like locpmap"
+                    f"decoder is {chosen.name}, which keeps no samples: expected one that does, like locpmap"
                 )
-            chosen = replace(chosen, keep_samples=keep_samples)  # type: ignore[type-var]
+            chosen = replace(chosen, keep_samples=True)  # type: ignore[type-var]
         return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
 
     def named(self, result: Result, decoder: Decoder) -> Result:
@@ -245,5 +249,5 @@ def as_calibrated(decoder: Decoder) -> bool:
     """Return whether a decoder draws the samples with which guarantees are calibrated: the default one."""
     if not isinstance(decoder, LocPMAP) or not isinstance(decoder.start, str):
         return False
-    names = ("n_samples", "blocks", "start", "temperature", "fields", "probability")
+    names = ("n_samples", "blocks", "start", "temperature", "fields", "probability", "max_sweeps")
     return all(getattr(decoder, name) == getattr(REFINING, name) for name in names)
