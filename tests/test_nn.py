@@ -261,6 +261,16 @@ def test_second_derivatives_are_refused(loss: Any) -> None:
         torch.autograd.grad(value, logits, create_graph=True)
 
 
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")  # of torch's own imports
+@pytest.mark.parametrize("loss", [nn.PseudolikelihoodLoss(), nn.CompositeLikelihoodLoss("rows")], ids=repr)
+def test_forward_derivatives_are_refused(loss: Any) -> None:
+    logits, labels = torch.zeros(1, 2, 3, 3), torch.zeros(1, 3, 3, dtype=torch.int64)
+    weight = torch.tensor(1.0)
+    for of_one, at in ((lambda x: loss(x, 1.0, labels), logits), (lambda w: loss(logits, w, labels), weight)):
+        with pytest.raises(InputError, match="has a tangent"):
+            torch.func.jvp(of_one, (at,), (torch.ones_like(at),))
+
+
 def test_forbidden_labels_have_no_gradient() -> None:
     case = Case("table", (3, 3, 4))
     logits = case.logits.clone()

@@ -202,6 +202,8 @@ def test_command_refuses_bad_input(
     Run(capsys, "refine", big, "-o", tmp_path / "out").check_refusal("expected a name that ends in .zarr")
     Run(capsys, "refine", big, "-o", out, "--tiff").check_refusal("--tiff is given")
     Run(capsys, "refine", big, "-o", out, "--samples", 2).check_refusal("--samples is given, expected none for")
+    for over in ("image", "foo"):
+        Run(capsys, "refine", big, "-o", out, "--over", over).check_refusal("--over is given, expected none for")
     Run(capsys, "refine", big, "-o", out, "--layout", "khw").check_refusal("--layout is khw, expected hwk")
     Run(capsys, "refine", big, "-o", out, "--blocks", "rows").check_refusal("blocks is 'rows', which reach across")
     Run(capsys, "refine", big, "-o", big).check_refusal("is also an input")

@@ -15,7 +15,7 @@ import typer
 
 from locpmap.cli.folders import check_folder
 from locpmap.cli.options import DeviceOption, JsonOption, SchedulerOption, SeedOption, open_workers, parse_choices
-from locpmap.cli.refine_deciding import Deciding, checksums_of
+from locpmap.cli.refine_deciding import DATASET, Deciding, checksums_of
 from locpmap.cli.refine_inputs import (
     Content,
     LayoutOption,
@@ -186,6 +186,7 @@ def refine(
     settings = Settings(layout, scores, stride, n_samples, blocks, seed, device)
     if is_tiled(image, output):
         options = {"tiff": tiff, "force": force, "samples": samples, "abstain": abstain is not None}
+        options |= {"over": over != DATASET}
         options |= {"names": names is not None, "keep overlay": "overlay" in (kept or ())}
         if wrong := [name for name, given in options.items() if given]:
             raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from locpmap.errors import InputError, InputTypeError, whole_number
 from locpmap.graphs import Box, Volume, box_of
@@ -95,6 +96,8 @@ def make_field(
         _check_term(value, shape, n_labels, name_of(step))
     if not torch.compiler.is_compiling():
         _check_numbers(outside, given, labels, n_labels, ignore_index)
+        if any(unpack_dual(value).tangent is not None for value in (logits, *given)):
+            raise InputError("logits or pairwise has a tangent (torch.func.jvp), expected none: use reverse mode")
     labels = torch.where(void | outside, VOID, labels)
     form, values = _stacked([value.to(dtype) for value in given], shapes, n_labels)
     unary = logits.movedim(1, -1).flatten(1, -2).to(dtype).contiguous()
