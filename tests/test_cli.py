@@ -241,6 +241,17 @@ def test_files_and_pipes_get_a_line_from_time_to_time(monkeypatch: pytest.Monkey
     assert all(re.fullmatch(r"exact: \d+ s, about \d+ s left", line) for line in lines)
 
 
+def test_remaining_time_is_that_of_the_present_part(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    clock = iter([0.0, 90.0, 90.0, 100.0])  # start, two totals, the line
+    monkeypatch.setattr("locpmap.cli.progress.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    bar = ProgressBar("fit")
+    bar.update(41, 41)
+    bar.update(5, 10)
+    monkeypatch.setattr(bar, "_after", lambda *_: None)
+    bar._write_line()
+    assert capsys.readouterr().err == "fit: 100 s, about 10 s left\n"
+
+
 # bad input
 
 

@@ -48,6 +48,9 @@ def test_gain_against_metrics_and_a_jackknife(measure: str) -> None:
     assert change > 2 * error
     singles = [mean([one]) for one in old]
     assert values[IMAGE][0] == pytest.approx(np.mean(singles))
+    decided = [lp.deciding.decide(one.labels, one.probability, measure).labels for one in images]
+    gains = [mean([(new, one.truth)]) - old for new, one, old in zip(decided, images, singles, strict=True)]
+    assert values[IMAGE][1:] == pytest.approx((np.mean(gains), np.std(gains, ddof=1) / np.sqrt(6)), rel=1e-5)
 
 
 def test_verdict_counts_changes_of_more_than_two_standard_errors() -> None:

@@ -185,6 +185,11 @@ def test_predictions_are_reproducible_and_independent_of_threads():
     [
         ({"l2": -1}, "l2 is -1, expected a number at least 0"),
         ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"symmetric": "yes"}, "symmetric is 'yes', expected True or False"),
+        ({"potts": float("nan")}, "potts is nan, expected True or False"),
+        ({"non_negative": None}, "non_negative is None, expected True or False"),
+        ({"options": "x"}, "options is 'x', expected a dictionary or None"),
+        ({"objective": "x"}, "unknown objective 'x'"),
         ({"random_state": -1}, "random_state is -1, expected a whole number of at least 0"),
         ({"random_state": 2**64}, f"random_state is {2**64}, expected a whole number of at most {2**64 - 1}"),
         ({"random_state": "x"}, r"random_state is 'x', expected a whole number from 0 to 2\^64 - 1, None or a numpy"),
@@ -199,7 +204,7 @@ def test_predictions_are_reproducible_and_independent_of_threads():
 )
 def test_errors_name_the_bad_parameter(parameters, message):
     X, y, edges = weather()
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         CRFClassifier(**parameters).fit(X, y, edges)
 
 
@@ -368,6 +373,12 @@ def test_images_and_label_maps_of_wrong_shape_are_refused():
         model.score(images, label_maps[:, 1:])
     with pytest.raises(ValueError, match="fractions or NaN"):
         model.fit(images, images)
+    with pytest.raises(TypeError, match="images is a NoneType, expected an array or a list"):
+        model.fit(None, label_maps)
+    with pytest.raises(TypeError, match=r"ignore_label is \[\], expected one label or None"):
+        ImageCRF(ignore_label=[]).fit(images, label_maps)
+    with pytest.raises(TypeError, match="features is 'x', expected a function of an input"):
+        ImageCRF(features="x").fit(images, label_maps)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="labels of different kinds"):
         model.fit(images, [np.array([["a", 1]], object)] * 8)
     with pytest.raises(ValueError, match="sample_weight"):

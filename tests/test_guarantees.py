@@ -246,6 +246,13 @@ def test_both_groups_need_enough_images_with_the_new_one_in_either(n_others: int
     assert _factor(scores, scores == 1, 3.0, LEVEL) == (1.0 if alone else 3.0)
 
 
+def test_levels_that_rounding_represents_badly() -> None:
+    """At level 14/25, the 14th of 24 scores and the new one is needed, although 0.56 · 25 is computed as 14.0..02."""
+    assert conformal_quantile(np.arange(1.0, 25.0), 0.56) == 14
+    assert images_needed(1 - 1e-17) > 1e9
+    assert label_sets(np.array([0.6, 0.4]), 1e-10).tolist() == [True, False]
+
+
 def test_intervals_end_at_possible_values(guaranteed: lp.Refiner) -> None:
     few = lp.Measurement("area", np.random.default_rng(0).integers(0, 2, (50, 3)) + 0.0, ("0", "1", "2"), (0.5,))
     few = replace(few, source=promise(guaranteed).source)

@@ -227,6 +227,13 @@ def test_max_seconds_returns_the_samples_drawn_so_far() -> None:
     np.testing.assert_array_equal(result.probability, infer(POT, "locpmap", n_samples=result.n_samples).probability)
 
 
+def test_images_are_counted_up_to_the_last_number() -> None:
+    batch = Potentials.grid(np.random.default_rng(10).normal(size=(2, 6, 6, 2)), 0.5)
+    assert infer(POT, "locpmap", first_image=2**28 - 1).n_samples == 50
+    with pytest.raises(ValueError, match=r"first_image is 268435455, expected first_image \+ the batch to stay below"):
+        infer(batch, "locpmap", first_image=2**28 - 1)
+
+
 @pytest.mark.parametrize("method", ["locpmap", "icm", "icm_iter"])
 def test_progress_is_called_for_every_step(method: str) -> None:
     reports: list[tuple[int, int]] = []

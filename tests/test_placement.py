@@ -105,6 +105,7 @@ def test_without_a_gpu_jobs_run_on_the_cpu() -> None:
 
 def test_devices_of_torch_are_accepted() -> None:
     assert lp.infer(SMALL, device=torch.device("cpu")).device == "cpu"
+    assert lp.infer(SMALL, device=torch.device("cpu", 0)).device == "cpu"
     with pytest.raises(BackendError, match="'mps' has no kernels"):
         lp.infer(SMALL, device=torch.device("mps"))
 

@@ -51,13 +51,14 @@ def test_changed_labels_are_counted() -> None:
     assert (type(tensors.labels), tensors.n_changed) == (torch.Tensor, n)
 
 
-@pytest.mark.parametrize("n_images", [None, 2])
-def test_no_reason_is_given_if_pixels_were_left_out(n_images: int | None) -> None:
+@pytest.mark.parametrize(("n_images", "shared"), [(None, False), (2, False), (2, True)])
+def test_no_reason_is_given_if_pixels_were_left_out(n_images: int | None, shared: bool) -> None:
     image, logits = scene()
     mask = np.zeros(image.shape[:2], bool)
     mask[:4] = True
     if n_images:
-        image, logits, mask = (np.stack([one] * n_images) for one in (image, logits, mask))
+        image, logits = (np.stack([one] * n_images) for one in (image, logits))
+        mask = mask if shared else np.stack([mask] * n_images)
     result = lp.refine(image, logits, mask=mask)
     assert result.origin is not None
     same = np.where(result.labels == result.origin.labels, result.labels, -1)

@@ -19,6 +19,7 @@ __all__ = [
     "fraction",
     "imported",
     "one_of",
+    "true_or_false",
     "unknown",
     "whole_number",
     "within",
@@ -66,6 +67,13 @@ def one_of(what: str, came: str, known: Iterable[str]) -> str:
     if came not in known:
         raise unknown(what, came, known)
     return came
+
+
+def true_or_false(name: str, value: object) -> bool:
+    """Return the value as a Python `bool`, or raise if it is not one of Python or NumPy."""
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise InputTypeError(f"{name} is {value!r}, expected True or False")
+    return bool(value)
 
 
 def whole_number(name: str, value: object, least: int, most: int = 2**31 - 1) -> int:

@@ -29,7 +29,7 @@ class ProgressBar:
     def __init__(self, title: str, *, hidden: bool = False) -> None:
         self._title, self._compiling = title, ""
         self._done, self._total = 0, None  # type: int, int | None
-        self._began = time.monotonic()
+        self._began = self._phase = time.monotonic()  # of the run, and of its part with the present total
         self._shown: tuple[Progress, TaskID] | None = None
         self._timer: threading.Timer | None = None
         self._lock, self._over = threading.Lock(), hidden
@@ -79,15 +79,17 @@ class ProgressBar:
         with self._lock:
             if self._over:
                 return
-            seconds, left = time.monotonic() - self._began, ""
+            now, left = time.monotonic(), ""
             if self._total and self._done:
-                left = f", about {seconds * (self._total - self._done) / self._done:.0f} s left"
-            typer.echo(f"{self._title}: {seconds:.0f} s{left}", err=True)
+                left = f", about {(now - self._phase) * (self._total - self._done) / self._done:.0f} s left"
+            typer.echo(f"{self._title}: {now - self._began:.0f} s{left}", err=True)
             self._after(LINE_EVERY, self._write_line)
 
     def update(self, done: int, total: int, title: str | None = None) -> None:
         """Show that ``done`` of ``total`` steps are complete; a title replaces the previous one."""
         with self._lock:
+            if total != self._total:
+                self._phase = time.monotonic()
             self._done, self._total, self._title = done, total, title or self._title
             self._refresh()
 

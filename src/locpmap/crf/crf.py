@@ -12,7 +12,7 @@ from locpmap.crf.error_fields import fit_fields
 from locpmap.crf.fitting import Extractor, Task, check_objective, fit, job_of
 from locpmap.crf.inputs import LabelReader, read_batches
 from locpmap.crf.model_file import ModelFile
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.errors import InputError, InputTypeError, true_or_false, whole_number, within
 from locpmap.features import Features, ImageFeatures
 from locpmap.inference import infer
 from locpmap.inference.decoder import Decoder
@@ -98,9 +98,9 @@ class CRF:
             raise InputError(f"label_names holds {len(label_names)} names, expected {n_labels}")
         if ignore_label is not None and 0 <= ignore_label < n_labels:
             raise InputError(f"ignore_label is {ignore_label}, one of the {n_labels} labels, expected another number")
-        check_kind(unary, potts=potts, non_negative=non_negative)
+        check_kind(unary, symmetric=symmetric, potts=potts, non_negative=non_negative)
         self.n_labels, self.features = int(n_labels), features
-        self.unary, self.tied, self.symmetric = unary, tied, symmetric
+        self.unary, self.tied, self.symmetric = unary, true_or_false("tied", tied), symmetric
         self.potts, self.non_negative = potts, non_negative
         self.label_names = None if label_names is None else tuple(label_names)
         self.ignore_label = ignore_label

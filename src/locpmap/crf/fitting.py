@@ -58,6 +58,8 @@ class Extractor:
                 )
             self.features = replace(self.features, channels=int(np.shape(value)[-1]) if more else None)
             self.decided = True
+        if not callable(self.features):
+            raise InputTypeError(f"features is {self.features!r}, expected a function of an input, or None")
         return self.features(value)
 
 

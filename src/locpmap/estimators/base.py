@@ -11,7 +11,8 @@ from sklearn.utils import check_random_state
 
 from locpmap.arrays import Array
 from locpmap.crf import CRF
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.crf.fitting import OBJECTIVES
+from locpmap.errors import InputError, InputTypeError, one_of, whole_number, within
 from locpmap.inference.api import ARGUMENTS, configure, known_method
 from locpmap.inference.decoder import Decoder
 from locpmap.inference.registry import options_of
@@ -40,6 +41,9 @@ class CRFEstimator(BaseEstimator):  # type: ignore[misc]
         within("l2", self.l2, 0)
         whole_number("max_iter", self.max_iter, 1)
         within("tol", self.tol, 0)
+        if self.options is not None and not isinstance(self.options, dict):
+            raise InputTypeError(f"options is {self.options!r}, expected a dictionary or None")
+        one_of("objective", self.objective, OBJECTIVES)
         method, options = self._decoder()
         configure(method, {name: value for name, value in options.items() if name not in ARGUMENTS})
         n_threads = _n_threads(self.n_jobs)

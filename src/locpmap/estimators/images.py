@@ -266,6 +266,8 @@ def _several(images: Any) -> Any:
         if not images.batched:
             raise InputError("images is the Features of one input, expected a batch or a list")
         return images
+    if not hasattr(images, "__len__"):
+        raise InputTypeError(f"images is a {type(images).__name__}, expected an array or a list of images")
     return images if hasattr(images, "ndim") and images.dtype != object else list(images)
 
 
@@ -282,6 +284,8 @@ def _paired(label_maps: Any, images: Any) -> list[Array]:
 
 
 def _labelled(labels: Array, ignore_label: Any) -> Array:
+    if np.ndim(ignore_label):
+        raise InputTypeError(f"ignore_label is {ignore_label!r}, expected one label or None")
     return np.ones(labels.shape, bool) if ignore_label is None else np.asarray(labels != ignore_label)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.errors import InputError
 
+TINY = 1e-15  # lower bound of 1 - level, which may be rounded to 0
 ROUNDING = 1e-9  # of levels such as 0.9, which floating-point numbers cannot represent
 
 
@@ -19,7 +20,7 @@ def images_needed(level: float) -> int:
     >>> images_needed(0.9), images_needed(0.95)
     (9, 19)
     """
-    return math.ceil(level / (1 - level) - ROUNDING)
+    return math.ceil(level / max(1 - level, TINY) - ROUNDING)
 
 
 def check_number(n: int, level: float, what: str) -> None:

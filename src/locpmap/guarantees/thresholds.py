@@ -55,5 +55,6 @@ def label_sets(probability: Any, level: float) -> Any:
     ordered = np.take_along_axis(p, order, axis=-1)
     before = np.cumsum(ordered, axis=-1, dtype=np.float64) - ordered  # probability of the labels before this one
     found = np.zeros(p.shape, bool)
-    np.put_along_axis(found, order, before < level - ROUNDING, axis=-1)
+    least = max(level - ROUNDING, np.finfo(float).tiny)  # the most probable label belongs to every set
+    np.put_along_axis(found, order, before < least, axis=-1)
     return found

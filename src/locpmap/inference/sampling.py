@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from locpmap.arrays import Array, namespace, place_like
-from locpmap.errors import InputError, InputTypeError, whole_number
+from locpmap.errors import InputError, true_or_false, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.out_of_memory import in_parts
 from locpmap.kernels.model import QUANTUM
@@ -47,8 +47,7 @@ class Sampler(Decoder):
 
     def __post_init__(self) -> None:
         whole_number("n_samples", self.n_samples, 1)
-        if not isinstance(self.keep_samples, bool | np.bool_):
-            raise InputTypeError(f"keep_samples is {self.keep_samples!r}, expected True or False")
+        true_or_false("keep_samples", self.keep_samples)
 
     def work(self, n_scores: int) -> int:
         return n_scores * self.n_samples

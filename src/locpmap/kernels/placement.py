@@ -111,7 +111,7 @@ def why_no_gpu() -> str:
 def device_name(device: object) -> str:
     """Return the name of a device, given by name or as a torch.device; raise unless it is the CPU or an NVIDIA GPU."""
     if "torch" in sys.modules and isinstance(device, sys.modules["torch"].device):
-        device = str(device)
+        device = "cpu" if device.type == "cpu" else str(device)
     if isinstance(device, str) and (device in DEVICES or (device.startswith("cuda:") and device[5:].isdigit())):
         return device
     if device == "gpu":

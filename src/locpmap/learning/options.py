@@ -3,9 +3,7 @@
 import os
 from dataclasses import dataclass
 
-import numpy as np
-
-from locpmap.errors import InputError, InputTypeError, whole_number, within
+from locpmap.errors import InputError, InputTypeError, true_or_false, whole_number, within
 from locpmap.learning.processes import ALONE, Processes
 
 
@@ -53,8 +51,7 @@ class FitOptions:
             value = getattr(self, name)
             if value is not None or name == "max_iterations":
                 whole_number(name, value, 1)
-        if not isinstance(self.standard_errors, bool | np.bool_):
-            raise InputTypeError(f"standard_errors is {self.standard_errors!r}, expected True or False")
+        true_or_false("standard_errors", self.standard_errors)
         if self.checkpoint is not None and not isinstance(self.checkpoint, str | os.PathLike):
             raise InputTypeError(f"checkpoint is a {type(self.checkpoint).__name__}, expected a path")
         if self.checkpoint == "":

@@ -22,7 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
+from locpmap.errors import InputError, true_or_false
 from locpmap.features import CONSTANT, DIRECTIONS, Features
 
 BIASED = ("tables", "scale")  # kinds of unary terms with a bias per label
@@ -44,7 +44,7 @@ class Parameters:
     directions: tuple[str, ...] = DIRECTIONS  # names of the groups if there are several
 
     def __post_init__(self) -> None:
-        check_kind(self.unary, potts=self.potts, non_negative=self.non_negative)
+        check_kind(self.unary, symmetric=self.symmetric, potts=self.potts, non_negative=self.non_negative)
         if self.unary != "tables" and len(self.unary_names) != self.n_labels:
             raise InputError(
                 f"unary={self.unary!r} needs one score per label: expected {self.n_labels} unary features,"
@@ -156,8 +156,10 @@ class Parameters:
         return (tables + np.swapaxes(tables, 2, 3)) / 2 if self.symmetric else tables
 
 
-def check_kind(unary: str, *, potts: bool, non_negative: bool) -> None:
-    """Raise InputError for an unknown kind of unary terms or incompatible options."""
+def check_kind(unary: str, *, symmetric: bool, potts: bool, non_negative: bool) -> None:
+    """Raise an error for an unknown kind of unary terms, or options that are malformed or incompatible."""
+    for name, value in (("symmetric", symmetric), ("potts", potts), ("non_negative", non_negative)):
+        true_or_false(name, value)
     if unary not in UNARIES:
         raise InputError(f"unary is {unary!r}, expected {', '.join(map(repr, UNARIES))}")
     if non_negative and not potts:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array, to_numpy
-from locpmap.errors import InputError, InputTypeError, fraction
+from locpmap.errors import InputError, fraction, true_or_false
 from locpmap.guarantees.guarantee import guarantee_of
 from locpmap.guarantees.source import Source
 from locpmap.measuring.quantities import NAMES, OF_VOLUMES
@@ -107,8 +107,7 @@ class Measurement:
             ([5.0], [95.0])
         """
         inside = fraction("level", level)
-        if not isinstance(jointly, bool | np.bool_):
-            raise InputTypeError(f"jointly is {jointly!r}, expected True or False")
+        true_or_false("jointly", jointly)
         if guarantee is not None:
             return guarantee_of(guarantee, self.source).interval(self.quantity, self.values, inside, jointly)
         if jointly:

@@ -5,10 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Self
 
-import numpy as np
-
 from locpmap.arrays import Array, cast
-from locpmap.errors import InputError, InputTypeError
+from locpmap.errors import InputError, true_or_false
 from locpmap.graphs import Box
 from locpmap.guarantees import Source
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
@@ -174,9 +172,7 @@ class Prepared:
             Result: Labels, probabilities, variance and entropy, as from :func:`locpmap.refine`.
         """
         chosen = REFINING if decoder is None else configure(decoder, {})
-        if not isinstance(keep_samples, bool | np.bool_):
-            raise InputTypeError(f"keep_samples is {keep_samples!r}, expected True or False")
-        if keep_samples:
+        if true_or_false("keep_samples", keep_samples):
             if "keep_samples" not in vars(chosen):
                 raise InputError(
                     f"decoder is {chosen.name}, which keeps no samples: expected one that does, like locpmap"
