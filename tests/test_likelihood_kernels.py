@@ -17,6 +17,7 @@ from tests.support.likelihoods import (
     Array,
     Case,
     Problem,
+    check_forbidden,
     check_same,
     compare_forms,
     draw,
@@ -248,6 +249,12 @@ def test_extreme_scores_stay_finite(case: Case, backend: str) -> None:
     # With such weights every conditional is 0 or 1 and the value is piecewise linear and homogeneous.
     linear = (found[1] * problem.weights).sum() + (found[2] * problem.tables).sum()
     assert linear == pytest.approx(found[0], rel=1e-3)
+
+
+@pytest.mark.parametrize("backend", ["reference", *FAST])
+@pytest.mark.parametrize("name", ["3x5", "eight", "samples", "samples, five labels"])
+def test_a_forbidden_true_label_has_an_infinite_loss(name: str, backend: str) -> None:
+    check_forbidden(SITES[name], backend)
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])

@@ -189,6 +189,23 @@ def test_without_edges_losses_equal_the_cross_entropy(dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    "loss",
+    [nn.PseudolikelihoodLoss(), nn.ConsistentLoss(), *map(nn.CompositeLikelihoodLoss, ("rows", (1, 1)))],
+    ids=repr,
+)
+def test_a_forbidden_true_label_has_the_loss_and_gradient_of_a_cross_entropy(loss: Any) -> None:
+    case = Case("weight", (3, 4, 1))
+    logits = case.logits.clone()
+    logits[0, case.labels[0, 0, 0], 0, 0] = -torch.inf
+    leaves = [logits.clone().requires_grad_() for _ in range(2)]
+    losses = loss(leaves[0], 0.0, case.labels), F.cross_entropy(leaves[1], case.labels)
+    for came in losses:
+        assert came == torch.inf
+        came.backward()
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(
     "loss", [nn.PseudolikelihoodLoss, nn.CompositeLikelihoodLoss, nn.ConsistentLoss], ids=lambda c: c.__name__
 )
 def test_mean_reduction_divides_by_the_labelled_pixels(loss: Any) -> None:

@@ -180,6 +180,27 @@ def forms(problem: Problem) -> dict[str, Scores]:
     }
 
 
+def check_forbidden(case: Case, backend: Any, place: Callable[[Any], Any] = lambda array: array) -> None:
+    """Forbid the true label of a site: an infinite loss, equal shares, and other sites as if it had a low score."""
+    problem = draw(case)
+    scores, (n, i) = problem.scores(problem.weights, problem.tables), np.argwhere(problem.labels >= 0)[0]
+    true, n_samples = problem.labels[n, i], problem.samples.shape[2]
+    found = []
+    for score in (-np.inf, -1e4):
+        scores.unary[n, i, true] = score
+        losses = problem.losses(backend, scores, place)[:2]
+        found.append([np.asarray(part.cpu() if hasattr(part, "cpu") else part) for part in losses])
+    (value, residual), (expected_value, expected_residual) = found
+    assert value[n, i] == np.inf
+    weight = np.broadcast_to(problem.importance, value.shape)[n, i]
+    np.testing.assert_allclose(residual[n, i, :, true], -weight / n_samples, rtol=1e-12)
+    np.testing.assert_allclose(residual[n, i].sum(axis=1), 0, atol=1e-12)
+    if n_samples > 1:
+        expected_residual[n, i] = residual[n, i]
+    value[n, i] = expected_value[n, i]
+    check_same((value, residual), (expected_value, expected_residual))
+
+
 FORMS = (
     "a table per edge and image",
     "a table per edge",

@@ -7,7 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.likelihoods import FORMED, FORMS, SITES, Case, Problem, check_same, compare_forms, draw, forms
+from tests.support.likelihoods import (
+    FORMED,
+    FORMS,
+    SITES,
+    Case,
+    Problem,
+    check_forbidden,
+    check_same,
+    compare_forms,
+    draw,
+    forms,
+)
 from tests.triton.placing import DEVICE, place
 
 from locpmap.graphs import Grid
@@ -93,6 +104,11 @@ def test_void_sites_contribute_nothing() -> None:
 def test_extreme_scores_stay_finite(name: str) -> None:
     problem = draw(replace(SITES[name], scale=1e4))
     check_same(evaluate(problem), expected(problem))
+
+
+@pytest.mark.parametrize("name", ["3x5", "eight", "samples", "samples, five labels"])
+def test_a_forbidden_true_label_has_an_infinite_loss(name: str) -> None:
+    check_forbidden(SITES[name], kernels(), place)
 
 
 @pytest.mark.parametrize("name", ["3x5", "eight", "samples"])

@@ -166,11 +166,15 @@ def conditional(local, true, weight, log_true, residual, n, i):
     top = log_true[0]
     for m in range(1, n_samples):
         top = max(top, log_true[m])
+    shift = top
+    if top == -math.inf:  # the true label is forbidden: an infinite loss, equal shares
+        log_true[:] = 0.0
+        shift = 0.0
     total = 0.0
     for m in range(n_samples):
-        total += math.exp(log_true[m] - top)
+        total += math.exp(log_true[m] - shift)
     for m in range(n_samples):
-        share = weight * math.exp(log_true[m] - top) / total
+        share = weight * math.exp(log_true[m] - shift) / total
         local[m, true] -= 1.0
         for k in range(n_labels):
             residual[n, i, m, k] = share * local[m, k]

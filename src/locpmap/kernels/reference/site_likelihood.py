@@ -5,6 +5,8 @@ labels, gives pseudolikelihood; several samples drawn by a decoder give the cons
 respect to the local score of label k given sample m is::
 
     share_m · (p(k | y^m) - 1{k = y_i}),    share_m = p(y_i | y^m) / Σ_m' p(y_i | y^m')
+
+A forbidden true label (score -inf) has an infinite loss, and the samples have equal shares, as in a cross entropy.
 """
 
 import numpy as np
@@ -37,6 +39,7 @@ def site_likelihood(scores: Scores, labels: Array, samples: Array, weights: Arra
                         local[m] += table[:, label]
             log_p = local - np.logaddexp.reduce(local, axis=1, keepdims=True)
             log_sum = np.logaddexp.reduce(log_p[:, true])
-            share = np.exp(log_p[:, true] - log_sum)
+            allowed = log_sum > -np.inf
+            share = np.exp(log_p[:, true] - log_sum) if allowed else np.full(n_samples, 1 / n_samples)
             value[n, i] = weights[n, i] * (np.log(n_samples) - log_sum)
             residual[n, i] = weights[n, i] * share[:, None] * (np.exp(log_p) - (np.arange(n_labels) == true))

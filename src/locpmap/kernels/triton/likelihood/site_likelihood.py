@@ -66,7 +66,7 @@ def _site_likelihood(
             mass = mass * tl.exp(peak - finite) + tl.exp(log_true - finite)
             peak = higher
             m += 1
-        log_sum = peak + tl.log(mass)
+        log_sum = peak + tl.log(tl.where(mass > 0, mass, 1.0))
     place = residual_ptr + ((n * n_sites + i) * n_samples)[:, None] * N_LABELS + k
     m = 0
     while m < n_samples:
@@ -75,7 +75,9 @@ def _site_likelihood(
         log_true = tl.sum(tl.where(is_true, log_p, 0.0), axis=1)
         if ONE_SAMPLE:
             log_sum = log_true
-        share = weight * tl.exp(log_true - log_sum)
+        allowed = log_sum > float("-inf")  # other sites have a forbidden label: an infinite loss, equal shares
+        equal = tl.zeros([ITEMS], dtype) - LOG_SAMPLES
+        share = weight * tl.exp(tl.where(allowed, log_true - tl.where(allowed, log_sum, 0.0), equal))
         residual = share[:, None] * (tl.exp(log_p) - is_true.to(dtype))
         residual = tl.where(valid[:, None], residual, 0.0)
         tl.store(place + m * N_LABELS, residual, mask=inside[:, None] & (k < N_LABELS))
