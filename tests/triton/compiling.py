@@ -27,7 +27,7 @@ from locpmap.kernels.fields import draw_moves, quantised
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.message_plan import Domain
 from locpmap.kernels.model import UNVISITED, VOTES, GridWindow, VolumeWindow
-from locpmap.kernels.perturbation import PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import LAZY, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Chain, Climb, Span
 from locpmap.kernels.trees import spanning_forests
 from locpmap.kernels.triton.adaptation import adaptation
@@ -93,6 +93,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     potts = place_model(Potentials.grid(grid.unary.reshape(1, 2, 2, 3), 1.0))
     blocks = [Blocks(by, partial(plan_blocks, by, grid.structure, 3)) for by in ((1, 2), "rows")]
     climbs = [Climb(noise, RANDOM, None, 2, blocks=by) for by in (None, *blocks)]
+    lazy = Climb(noise._replace(scheme=LAZY), RANDOM, None, 2)
     part, window = (Span(0, 1, 0, 2), labels), GridWindow(2, 2, 0, 0, 2, 4)
     plan = DevicePlan(model.order, 0.0, 0.0, grid=(2, 2, 0))
     logs = DeviceMessages(messages, marks, plan, True, nowhere)
@@ -105,6 +106,7 @@ def decoding() -> Iterator[tuple[Any, Any]]:
     yield climb_lines, (model.unary, right, down, window, climbs[2], *part)
     yield climb_potts, (model.unary, right, down, window, climbs[0], *part)
     yield climb_sites, (model, climbs[0], *part)
+    yield climb_sites, (potts, lazy, *part)
     yield conditionals, (model, labels, zeros, 0, 0, 4)
     yield decode_messages, (model, model.order, messages, given.short())
     yield forest_log_partitions, (model, messages, place(rho), parents)

@@ -114,8 +114,27 @@ def test_results_do_not_depend_on_rounds(monkeypatch: pytest.MonkeyPatch) -> Non
     assert together.probability.tobytes() == alone.probability.tobytes()
 
 
-def test_volumes_with_26_neighbours_run_on_the_cpu() -> None:
-    pot = odd_volume((2, 3, 4), 3, 26)
-    assert lp.infer(pot, lp.LocPMAP(2)).backend == "numba"
-    with pytest.raises(lp.BackendError, match="locpmap runs on the CPU"):
-        lp.infer(pot, lp.LocPMAP(2), backend="triton")
+# 26 neighbours
+
+
+@pytest.mark.parametrize(
+    ("shape", "n_labels"), [*zip(SHAPES, (18, 7, 3, 2, 7, 18), strict=True), ((3, 4, 5), 7), ((1, 4, 3), 3)], ids=str
+)
+def test_samples_with_26_neighbours_match_the_reference(shape: tuple[int, int, int], n_labels: int) -> None:
+    starts = ("random", "perturbed", np.zeros((2, *shape), int))
+    which = (SHAPES.index(shape) + n_labels) % 3
+    pot = odd_volume(shape, n_labels, 26, per_edge=bool(which), seed=n_labels)
+    compare(pot, lp.LocPMAP(n_samples=5, temperature=0.7, start=starts[which], keep_samples=True))
+
+
+@pytest.mark.parametrize("start", ["random", "perturbed"])
+def test_forbidden_labels_with_26_neighbours(start: str) -> None:
+    rng = np.random.default_rng(0)
+    unary = np.where(rng.random((3, 4, 5, 4)) < 0.3, -np.inf, rng.normal(size=(3, 4, 5, 4)))
+    unary[..., 1] = 0
+    compare(lp.Potentials.volume(unary, 0.2, connectivity=26), lp.LocPMAP(4, start=start, keep_samples=True))
+
+
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_fields_with_26_neighbours_match_numba(n_labels: int) -> None:
+    compare(odd_volume((3, 4, 5), n_labels, 26), lp.LocPMAP(3, fields=FIELDS, keep_samples=True), "numba")

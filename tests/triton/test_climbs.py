@@ -14,7 +14,7 @@ from tests.triton.placing import DEVICE, place, place_model
 
 from locpmap.errors import InputError
 from locpmap.kernels.model import GridWindow
-from locpmap.kernels.perturbation import DROP, GIVEN, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import DROP, GIVEN, LAZY, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import climb_sites as reference_sites
 from locpmap.kernels.reference.conditionals import conditionals as reference_conditionals
 from locpmap.kernels.reference.votes import votes as reference_votes
@@ -33,7 +33,7 @@ R = 9
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("n_labels", "scheme"),
-    [(1, PLAIN), (2, PLAIN), (5, PLAIN), (2, LOGISTIC), (3, DROP), (4, NONE)],
+    [(1, PLAIN), (2, PLAIN), (5, PLAIN), (2, LOGISTIC), (3, DROP), (4, NONE), (3, LAZY), (8, LAZY), (37, LAZY)],
 )
 def test_noise_and_starting_labels_match_the_reference(n_labels: int, scheme: int, dtype: Any) -> None:
     rng = np.random.default_rng(n_labels)

@@ -139,12 +139,11 @@ def place_decoding(
     """Choose backend and device.  Decoders without GPU kernels run on the CPU."""
     unary = potentials.unary
     job = Job()
-    on_gpu = decoder.runs_on_gpu(potentials)
-    if on_gpu:
+    if decoder.on_gpu:
         device_type = unary.device.type if is_tensor(unary) else None
         job = Job(device_type, decoder.work(math.prod(unary.shape)), bytes_needed(potentials))
     kernels = place(backend, device, job, n_threads)
-    if kernels.device is not None and not on_gpu:
+    if kernels.device is not None and not decoder.on_gpu:
         raise BackendError(f"method {decoder.name} runs on the CPU: use device='cpu' or 'auto'")
     return kernels
 

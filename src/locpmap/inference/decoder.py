@@ -146,10 +146,6 @@ class Decoder(ABC):
     at_end: ClassVar[Status] = Status.MAX_SWEEPS  # status when `done` reaches `total`
     unbounded: ClassVar[str] = "it solves the whole raster in one step"  # reason, if locality() is None
 
-    def runs_on_gpu(self, potentials: Potentials) -> bool:
-        """Return whether a GPU has kernels for the method on these potentials."""
-        return self.on_gpu
-
     @abstractmethod
     def init(self, problem: Problem) -> Any:
         """Return the state before the first step, or raise if the method cannot decode the model."""

@@ -137,11 +137,6 @@ class LocPMAP(TallySampler):
             tally.view_of = lambda span: problem.view.with_unary(add(span))
         return tally
 
-    def runs_on_gpu(self, potentials: Potentials) -> bool:
-        volume = potentials.view.volume
-        diagonal = volume is not None and len(volume.steps) > 3
-        return self.on_gpu and not (diagonal and potentials.n_labels > 2 and self._noise(potentials) == "lazy")
-
     def locality(self) -> Locality:
         return Locality(int(self.max_sweeps), block_sizes(self.blocks), self.probability == "conditional")
 

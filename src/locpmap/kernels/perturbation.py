@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from locpmap.kernels.model import Array
 
-# Perturbation schemes: none, Gumbel noise, logistic noise (two labels), unaries set to 0 at random sites.
-NONE, PLAIN, LOGISTIC, DROP = range(4)
+# Perturbation schemes: none, Gumbel noise, logistic noise (two labels), unaries set to 0 at random sites, and the lazy
+# scheme of Gumbel noise (three or more labels) where a kernel computes all of it.
+NONE, PLAIN, LOGISTIC, DROP, LAZY = range(5)
 # The labelling that a climb starts from: random, argmax of the perturbed unaries, or given labels.
 RANDOM, PERTURBED, GIVEN = range(3)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.kernels.model import Model
-from locpmap.kernels.perturbation import DROP, LOGISTIC, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import DROP, LAZY, LOGISTIC, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference import noise
 from locpmap.kernels.reference.scores import local_scores
 
@@ -70,7 +70,7 @@ def perturbed(unary: Array, perturbation: Perturbation, image: int, sample: int,
     key = (int(halves[0]), int(halves[1]))
     if scheme == PLAIN:
         scores = noise.perturbed_plain(unary, amount, key, image, sample, sites)
-    elif scheme == LOGISTIC:
+    elif scheme in (LOGISTIC, LAZY):
         scores = noise.perturbed_lazy(unary, amount, key, image, sample, sites)
     elif scheme == DROP:
         drop = noise.uniform(noise.words(key, noise.DROP, image, sample, sites)[0]) < amount
@@ -83,6 +83,6 @@ def perturbed(unary: Array, perturbation: Perturbation, image: int, sample: int,
 def start_labels(unary: Array, perturbation: Perturbation, image: int, sample: int, sites: Array) -> Array:
     """Return a uniformly random allowed label per site."""
     key = (int(perturbation.k0), int(perturbation.k1))
-    if perturbation.scheme == LOGISTIC:
-        return noise.start_bits(unary, key, image, sample, sites)
+    if perturbation.scheme in (LOGISTIC, LAZY):
+        return noise.lazy_start(unary, key, image, sample, sites)
     return noise.start_labels(unary, noise.words(key, noise.START, image, sample, sites)[0])

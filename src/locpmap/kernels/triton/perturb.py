@@ -15,12 +15,21 @@ from locpmap.kernels import perturbation as schemes
 from locpmap.kernels.model import Array
 from locpmap.kernels.perturbation import Perturbation
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.lazy_noise import fast_log, logistic, start_bits
-from locpmap.kernels.triton.philox import DROP, PLAIN, START, pick, uniform, words
+from locpmap.kernels.triton.lazy_noise import (
+    byte_of,
+    fast_exp,
+    fast_log,
+    fine_wait,
+    later_clock,
+    leading_bytes,
+    logistic,
+    start_bits,
+)
+from locpmap.kernels.triton.philox import DROP, LAZY_SITE, PLAIN, START, pick, uniform, words
 
 BLOCK = tl.constexpr(256)  # samples of sites per program
 
-_PLAIN, _LOGISTIC, _DROP = (tl.constexpr(scheme) for scheme in (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP))
+_PLAIN, _LOGISTIC, _DROP, _LAZY = map(tl.constexpr, (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP, schemes.LAZY))
 
 
 class Noise(NamedTuple):
@@ -120,6 +129,8 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.cons
         second = tl.load(unary_ptr + row + 1, mask=inside, other=0.0)
         tl.store(out, first, mask=inside)
         tl.store(out + apart, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside)
+    elif SCHEME == _LAZY:
+        _lazy((k0, k1, image, sample, site), unary_ptr + row, out, apart, inside, scale, N_LABELS)
     else:
         dropped = inside & False
         if SCHEME == _DROP:
@@ -128,6 +139,38 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.cons
         for k in range(N_LABELS):
             score = tl.load(unary_ptr + row + k, mask=inside, other=0.0)
             tl.store(out + k * apart, tl.where(dropped & (score > float("-inf")), 0.0, score), mask=inside)
+
+
+@triton.jit
+def _lazy(key, unary, out, apart, inside, scale, N_LABELS: tl.constexpr):
+    """Store minus the temperature times the logarithms of all clocks (see `reference.noise`)."""
+    ROOM: tl.constexpr = 4 if N_LABELS <= 4 else 8 if N_LABELS <= 8 else 16
+    k0, k1, image, sample, site = key
+    dtype: tl.constexpr = unary.dtype.element_ty
+    best, peak = tl.zeros(site.shape, tl.int32), tl.full(site.shape, float("-inf"), dtype)
+    for k in range(N_LABELS):
+        score = tl.load(unary + k, mask=inside, other=0.0)
+        best, peak = tl.where(score > peak, k, best), tl.maximum(peak, score)
+    total = tl.zeros(site.shape, dtype)
+    for k in range(N_LABELS):
+        total += fast_exp((tl.load(unary + k, mask=inside, other=0.0) - peak) / scale)
+    w0, w1, w2, w3 = words(k0, k1, LAZY_SITE, image, sample >> 2, site, 0)
+    word = pick(w0, w1, w2, w3, sample & 3)
+    left = uniform(word).to(dtype) * total - 1.0  # what the cumulative distribution has to exceed, the best label first
+    first = best
+    for k in range(N_LABELS):
+        power = fast_exp((tl.load(unary + k, mask=inside, other=0.0) - peak) / scale)
+        power = tl.where(k == best, 0.0, power)
+        first = tl.where((left > 0.0) & (power > 0.0), k, first)
+        left -= power
+    clock = fine_wait(word, 0, k0, k1, image, sample, site, dtype)
+    for k in range(N_LABELS):
+        label = tl.zeros(site.shape, tl.int32) + k
+        b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, label // ROOM, ROOM)
+        wait = fine_wait(byte_of(b0, b1, b2, b3, label, ROOM), label + 1, k0, k1, image, sample, site, dtype)
+        log_p = (tl.load(unary + k, mask=inside, other=0.0) - peak) / scale - fast_log(total)
+        log_clock = tl.where(k == first, fast_log(clock), later_clock(clock, wait, log_p))
+        tl.store(out + k * apart, -scale * log_clock, mask=inside)
 
 
 @triton.jit
@@ -143,8 +186,12 @@ def _start(unary_ptr, labels_ptr, noise, N_LABELS: tl.constexpr, SCHEME: tl.cons
     if SCHEME == _LOGISTIC:
         nth = tl.where(allowed == 2, (start_bits(k0, k1, image, sample, site) & 1).to(tl.int32), 0)
     else:
-        w0, _, _, _ = words(k0, k1, START, image, sample, site, 0)
-        nth = ((w0.to(tl.int64) * allowed) >> 32).to(tl.int32)
+        if SCHEME == _LAZY:
+            w0, w1, w2, w3 = words(k0, k1, START, image, sample >> 2, site, 0)
+            word = pick(w0, w1, w2, w3, sample & 3)
+        else:
+            word, _, _, _ = words(k0, k1, START, image, sample, site, 0)
+        nth = ((word.to(tl.int64) * allowed) >> 32).to(tl.int32)
     label = nth
     if tl.min(tl.where(inside, allowed, N_LABELS)) < N_LABELS:  # some labels are forbidden
         label = nth_allowed(unary_ptr + row, nth, inside, N_LABELS)

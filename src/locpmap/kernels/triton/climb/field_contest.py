@@ -11,9 +11,9 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.climb.add_fields import corners_of, move_of
-from locpmap.kernels.triton.climb.potts_contest import byte_of, repeated
+from locpmap.kernels.triton.climb.potts_contest import repeated
 from locpmap.kernels.triton.climb.potts_grid import lead, loads_around, number_of, support, weights
-from locpmap.kernels.triton.lazy_noise import fast_log, fine_wait, later_clock, leading_bytes, logistic
+from locpmap.kernels.triton.lazy_noise import byte_of, fast_log, fine_wait, later_clock, leading_bytes, logistic
 from locpmap.kernels.triton.philox import LAZY_SITE, pick, words
 
 

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.climb.potts_grid import support
-from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, fine_wait, later_clock, leading_bytes, one_byte
+from locpmap.kernels.triton.lazy_noise import byte_of, fast_exp, fast_log, fine_wait, later_clock, leading_bytes
 
 MARGIN = tl.constexpr(1.01)  # factor that keeps bounds valid under rounding in single precision
 ENOUGH = tl.constexpr(80.0)  # e^80 times any clock exceeds every other clock
@@ -33,18 +33,6 @@ def could_win(gain, leading, log_p, late):
     # The difference cancels where the gain is small; there the second bound, p · gain, is as tight.
     bar = tl.maximum(fast_exp(tl.minimum(log_p + gain, ENOUGH)) - p, p * gain)
     return least < bar * late
-
-
-@triton.jit
-def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
-    """Return the leading byte of label k from the words of ROOM labels, four bytes per word."""
-    if ROOM == 4:
-        found = one_byte(b0, b0, k)
-    elif ROOM == 8:
-        found = one_byte(b0, b1, k)
-    else:
-        found = tl.where(k & 8 == 0, one_byte(b0, b1, k & 7), one_byte(b2, b3, k & 7))
-    return found
 
 
 @triton.jit
