@@ -139,7 +139,7 @@ def test_floor_of_the_spread_counts_the_new_image() -> None:
 def test_labels_at_the_threshold_belong_to_sets_and_are_decided() -> None:
     losses = (THRESHOLDS > 0.5).astype(float), (THRESHOLDS < 0.5).astype(float)
     guarantee = Guarantee({}, *losses, 19, Source("", 2))
-    assert guarantee.set_threshold(LEVEL, 3) == guarantee.abstention_threshold(0.1, 3) == 0.5
+    assert guarantee.set_threshold(LEVEL) == guarantee.abstention_threshold(0.1) == 0.5
     result = replace(lp.infer(lp.Potentials.grid(np.zeros((2, 3, 2)), 0.0), "exact"), source=guarantee.source)
     assert result.label_sets(LEVEL, guarantee=guarantee).all()
     assert (result.decide("accuracy", abstain=0.1, guarantee=guarantee).labels == 0).all()
@@ -338,7 +338,7 @@ def test_label_sets_of_a_result(guaranteed: lp.Refiner) -> None:
         most_probable = result.probability.argmax(axis=-1)
         assert np.take_along_axis(found, most_probable[..., None], axis=-1)[~mask].all()
     guaranteed_sets = result.label_sets(0.7, guarantee=guaranteed)
-    threshold = promise(guaranteed).set_threshold(0.7, 3)
+    threshold = promise(guaranteed).set_threshold(0.7)
     assert (result.probability[guaranteed_sets] >= min(threshold, result.probability.max(axis=-1)[~mask].min())).all()
 
 
@@ -346,7 +346,7 @@ def test_abstention_leaves_out_labels_below_the_threshold(guaranteed: lp.Refiner
     result = guaranteed.refine(None, scenes(1, 1)[0][0])
     decision = result.decide("accuracy", abstain=0.3, guarantee=guaranteed)
     largest = result.probability.max(axis=-1)
-    kept = largest >= promise(guaranteed).abstention_threshold(0.3, 3)
+    kept = largest >= promise(guaranteed).abstention_threshold(0.3)
     np.testing.assert_array_equal(decision.labels, np.where(kept, result.probability.argmax(axis=-1), -1))
     assert decision.guaranteed == 0.3
     assert decision.kept == kept.mean()
@@ -494,7 +494,7 @@ def test_what_cannot_be_guaranteed_is_said(guaranteed: lp.Refiner) -> None:
     with pytest.raises(InputTypeError, match="jointly is 'no', expected True or False"):
         area.interval(guarantee=guaranteed, jointly="no")  # type: ignore[arg-type]
     with pytest.raises(lp.InputError, match=r"abstain is 0.02, which needs at least \d+ images"):
-        promise(guaranteed).abstention_threshold(0.02, 3)
+        promise(guaranteed).abstention_threshold(0.02)
     with pytest.raises(lp.InputError, match="needs at least 9 labelled images, and there are 8"):
         plain.guaranteed(None, logits[:8], labels[:8])
     with pytest.raises(lp.InputError, match="8 of 12 labelled images, expected at least 9"):

@@ -294,9 +294,7 @@ class Result:
         if guarantee is not None:
             if abstain is None or not isinstance(measure, str) or measure != "accuracy":
                 raise InputError('guarantee is given, expected measure="accuracy" and a number as abstain with it')
-            options["least"] = guarantee_of(guarantee, self.source).abstention_threshold(
-                fraction("abstain", abstain), self.probability.shape[-1]
-            )
+            options["least"] = guarantee_of(guarantee, self.source).abstention_threshold(fraction("abstain", abstain))
         return decide(self.labels, self.probability, measure, over=over, abstain=abstain, **options)
 
     def label_sets(self, level: float = 0.9, *, guarantee: Any = None) -> Array:
@@ -328,7 +326,7 @@ class Result:
         if guarantee is None:
             found = label_sets(p, level)
         else:
-            found = p >= guarantee_of(guarantee, self.source).set_threshold(level, p.shape[-1])
+            found = p >= guarantee_of(guarantee, self.source).set_threshold(level)
             np.put_along_axis(found, p.argmax(axis=-1, keepdims=True), True, axis=-1)
         return found & (to_numpy(self.labels, "labels") >= 0)[..., None]
 

@@ -99,12 +99,12 @@ class Guarantee:
             most = values.sum(axis=-1).max(axis=0)[..., None]
         return np.maximum(low, least), np.minimum(high, most)
 
-    def set_threshold(self, level: float, n_labels: int) -> float:
+    def set_threshold(self, level: float) -> float:
         """Return the smallest probability of the labels in a set, for `Result.label_sets`."""
         check_number(self.n_images, level, "the guarantee")
         return set_threshold(self.misses, self.n_images, level)
 
-    def abstention_threshold(self, risk: float, n_labels: int) -> float:
+    def abstention_threshold(self, risk: float) -> float:
         """Return the smallest probability of the most probable label at which a pixel is decided."""
         return abstention_threshold(self.errors, self.n_images, risk)
 
