@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from locpmap.result import Result
 
 IMAGE, DATASET = "image", "dataset"
-TITLES = {"iou": "mean IoU", "dice": "mean Dice", "boundary_iou": "mean boundary IoU", "accuracy": "accuracy"}
 MAX_PIXELS = 2**28  # of the samples of an image, with two bytes each
 MAX_IMAGES = 32  # of a folder, used for the statistics
 
@@ -113,13 +112,16 @@ def count_of(record: dict[str, Any]) -> int:
 
 def decided_sentence(records: Sequence[dict[str, Any]]) -> str:
     """Return a sentence with the mean expected value of decided inputs, and the fraction of sites with a label."""
+    from locpmap.deciding.inputs import TITLES
+
     decisions, pixels = [record["decision"] for record in records], [count_of(record) for record in records]
     expected = np.mean([one["expected"] for one in decisions])
     kept = np.dot([one["kept"] for one in decisions], pixels) / max(1, sum(pixels))
     one, sites = ("image", "pixels") if "pixels" in records[0] else ("volume", "voxels")
     over = decisions[0]["over"].replace("image", one)
     where = f"over {over}" if over != one else f"in each {one}" if len(records) > 1 else f"in the {one}"
-    text = f"decided for {decisions[0]['measure']} {where}: expected {TITLES[decisions[0]['measure']]} {expected:.4f}"
+    measure = decisions[0]["measure"]
+    text = f"decided for {measure} {where}: expected {TITLES[measure]} {expected:.4f}"
     if kept == 1:
         return text
     wrong = np.dot([one["risk"] * one["kept"] for one in decisions], pixels) / max(1e-9, kept * sum(pixels))

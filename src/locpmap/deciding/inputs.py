@@ -10,7 +10,8 @@ from locpmap.deciding.measures import OVERLAPS, Measure
 from locpmap.deciding.statistics import Masses, label_masses
 from locpmap.errors import InputError, InputTypeError, unknown
 
-MEASURES = ("iou", "dice", "boundary_iou", "accuracy")
+TITLES = {"iou": "mean IoU", "dice": "mean Dice", "boundary_iou": "mean boundary IoU", "accuracy": "accuracy"}
+MEASURES = tuple(TITLES)
 OTHER_NAMES = {"jaccard": "iou", "miou": "iou", "mean_iou": "iou", "f1": "dice", "f1_score": "dice"}
 LARGEST_COST = 1e30  # so that sums are finite in single precision
 LEAST = 1e-6  # presence of labels without probability

@@ -8,6 +8,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
+from locpmap.deciding.inputs import TITLES
 from locpmap.errors import InputTypeError, one_of
 from locpmap.refining.scoring import N_STANDARD_ERRORS, confusion
 
@@ -40,9 +41,8 @@ class Gain:
         }
 
     def __str__(self) -> str:
-        name = {"iou": "mean IoU", "dice": "mean Dice"}[self.measure]
         lines = [
-            f"{name} {where} {old:.4f}, decided {change:+.4f} ± {error:.4f}"
+            f"{TITLES[self.measure]} {where} {old:.4f}, decided {change:+.4f} ± {error:.4f}"
             for where, (old, change, error) in self.values().items()
         ]
         return "\n".join([*lines, self.verdict])
