@@ -18,7 +18,7 @@ from locpmap.inference.decoder import Locality, Problem
 from locpmap.inference.fields import ErrorFields
 from locpmap.inference.sampling import Tally, TallySampler, parse_start
 from locpmap.kernels.fields import no_fields
-from locpmap.kernels.perturbation import LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import LAZY, LOGISTIC, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.spec import Blocks, Climb
 from locpmap.potentials import Potentials
 
@@ -117,8 +117,8 @@ class LocPMAP(TallySampler):
 
     def init(self, problem: Problem) -> Tally:
         start, given = parse_start(self.start, problem, {"random": RANDOM, "perturbed": PERTURBED})
-        lazy, potentials = self._noise(problem.potentials) == "lazy", problem.potentials
-        scheme = NONE if self.temperature == 0 else LOGISTIC if lazy and potentials.n_labels == 2 else PLAIN
+        potentials, noise = problem.potentials, self._noise(problem.potentials)
+        scheme = {"none": NONE, "lazy": LOGISTIC if potentials.n_labels == 2 else LAZY}.get(noise, PLAIN)
         blocks = None
         if not self._single_sites():
             blocks = Blocks(self.blocks, partial(plan_blocks, self.blocks, potentials.structure, potentials.n_labels))
@@ -128,8 +128,8 @@ class LocPMAP(TallySampler):
             # The kernel with fields is the fastest one without noise: it needs no lists of neighbours.
             on_grid = potentials.view.grid is not None and _few_candidates(potentials)
             fields = no_fields(potentials.n_labels) if on_grid else None
-        how = (start, given, self.max_sweeps, problem.first_image, lazy, blocks, fields)
-        climb = Climb(perturbation, *how, clocks=self._noise(potentials) == "joint")
+        how = (start, given, self.max_sweeps, problem.first_image, noise == "lazy", blocks, fields)
+        climb = Climb(perturbation, *how, clocks=noise == "joint")
         draw = partial(problem.kernels.climb, problem.view, climb)
         tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability, fields=fields is not None)
         if fields is not None and self.fields is not None and self.probability == "conditional":

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from locpmap.kernels.model import Array
 
-# Perturbation schemes: none, Gumbel noise, logistic noise (two labels), unaries set to 0 at random sites, and the lazy
-# scheme of Gumbel noise (three or more labels) where a kernel computes all of it.
+# Perturbation schemes: none, Gumbel noise, logistic noise (lazy, two labels), unaries set to 0 at random sites, and
+# lazy Gumbel noise (three or more labels).
 NONE, PLAIN, LOGISTIC, DROP, LAZY = range(5)
 # The labelling that a climb starts from: random, argmax of the perturbed unaries, or given labels.
 RANDOM, PERTURBED, GIVEN = range(3)

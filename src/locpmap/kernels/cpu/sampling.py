@@ -139,6 +139,7 @@ class Sampling(Dispatch):
             by_row(model)  # computed here, before threads share it
             return self.draw_by(lambda part: self._fields(model, climb, part), span)
         lo, hi, first, count = span
+        # Lazy climbs on grids share noise between samples, so they begin at multiples of QUANTUM only.
         plain = replace(climb, fields=None, lazy=climb.lazy and takes_volume(model))
         drawn = [
             self.climb(model.with_unary(self.add_fields(model, climb, Span(lo, hi, m, 1))), plain, Span(lo, hi, m, 1))

@@ -75,6 +75,11 @@ def start_bits(k0, k1, image, sample, site):
     return pick(w0, w1, w2, w3, (sample >> 5) & 3) >> (sample & 31).to(tl.uint32)
 
 
+def room_of(n_labels: int) -> int:
+    """Return the number of labels whose leading bytes a sample takes from one Philox call."""
+    return 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
+
+
 @triton.jit
 def leading_bytes(k0, k1, image, sample, site, g, ROOM: tl.constexpr):
     """Return four words; the first ``ROOM / 4`` hold the leading bytes of the ROOM labels from ``g · ROOM`` on."""

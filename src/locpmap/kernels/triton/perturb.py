@@ -23,6 +23,7 @@ from locpmap.kernels.triton.lazy_noise import (
     later_clock,
     leading_bytes,
     logistic,
+    room_of,
     start_bits,
 )
 from locpmap.kernels.triton.philox import DROP, LAZY_SITE, PLAIN, START, pick, uniform, words
@@ -61,7 +62,7 @@ def perturb(
     memory = torch.empty(shape, dtype=unary.dtype, device=unary.device)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK.value),)
     noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples, size)
-    _perturb[grid](unary, memory, amount, noise, n_labels, scheme)
+    _perturb[grid](unary, memory, amount, noise, n_labels, scheme, room_of(n_labels))
     return memory.permute(0, 2, 3, 1, 4) if together else memory[:, 0]
 
 
@@ -104,7 +105,9 @@ def items(n_sites, n_samples, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr):
+def _perturb(
+    unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr, ROOM: tl.constexpr
+):
     k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
     n, i, r, inside = items(n_sites, n_samples, BLOCK)
     image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
@@ -130,7 +133,7 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.cons
         tl.store(out, first, mask=inside)
         tl.store(out + apart, (second - scale * logistic(k0, k1, image, sample, site, dtype)).to(dtype), mask=inside)
     elif SCHEME == _LAZY:
-        _lazy((k0, k1, image, sample, site), unary_ptr + row, out, apart, inside, scale, N_LABELS)
+        _lazy((k0, k1, image, sample, site), unary_ptr + row, out, apart, inside, scale, N_LABELS, ROOM)
     else:
         dropped = inside & False
         if SCHEME == _DROP:
@@ -142,9 +145,8 @@ def _perturb(unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.cons
 
 
 @triton.jit
-def _lazy(key, unary, out, apart, inside, scale, N_LABELS: tl.constexpr):
+def _lazy(key, unary, out, apart, inside, scale, N_LABELS: tl.constexpr, ROOM: tl.constexpr):
     """Store minus the temperature times the logarithms of all clocks (see `reference.noise`)."""
-    ROOM: tl.constexpr = 4 if N_LABELS <= 4 else 8 if N_LABELS <= 8 else 16
     k0, k1, image, sample, site = key
     dtype: tl.constexpr = unary.dtype.element_ty
     best, peak = tl.zeros(site.shape, tl.int32), tl.full(site.shape, float("-inf"), dtype)
@@ -164,13 +166,16 @@ def _lazy(key, unary, out, apart, inside, scale, N_LABELS: tl.constexpr):
         first = tl.where((left > 0.0) & (power > 0.0), k, first)
         left -= power
     clock = fine_wait(word, 0, k0, k1, image, sample, site, dtype)
-    for k in range(N_LABELS):
-        label = tl.zeros(site.shape, tl.int32) + k
-        b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, label // ROOM, ROOM)
-        wait = fine_wait(byte_of(b0, b1, b2, b3, label, ROOM), label + 1, k0, k1, image, sample, site, dtype)
-        log_p = (tl.load(unary + k, mask=inside, other=0.0) - peak) / scale - fast_log(total)
-        log_clock = tl.where(k == first, fast_log(clock), later_clock(clock, wait, log_p))
-        tl.store(out + k * apart, -scale * log_clock, mask=inside)
+    normaliser = peak + scale * fast_log(total)
+    for g in range((N_LABELS + ROOM - 1) // ROOM):
+        b0, b1, b2, b3 = leading_bytes(k0, k1, image, sample, site, g, ROOM)
+        for j in range(ROOM):
+            label = tl.zeros(site.shape, tl.int32) + g * ROOM + j
+            there = inside & (label < N_LABELS)
+            wait = fine_wait(byte_of(b0, b1, b2, b3, label, ROOM), label + 1, k0, k1, image, sample, site, dtype)
+            log_p = (tl.load(unary + label, mask=there, other=0.0) - normaliser) / scale
+            log_clock = tl.where(label == first, fast_log(clock), later_clock(clock, wait, log_p))
+            tl.store(out + label * apart, -scale * log_clock, mask=there)
 
 
 @triton.jit

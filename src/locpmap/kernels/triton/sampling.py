@@ -14,7 +14,7 @@ from locpmap.kernels.cpu.sampling import drawn_fields, links_of, takes_fields, t
 from locpmap.kernels.cpu.totals import ROUND_BYTES, round_of
 from locpmap.kernels.fields import no_fields
 from locpmap.kernels.model import UNIT, Array
-from locpmap.kernels.perturbation import LAZY, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
+from locpmap.kernels.perturbation import NONE, PERTURBED, RANDOM, Perturbation
 from locpmap.kernels.reference.add_fields import clustered
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
@@ -75,8 +75,6 @@ class Sampling:
             # Without noise and couplings, the start at the best labels is already the maximum.
             labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
             return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
-        if climb.lazy and climb.perturbation.scheme == PLAIN:  # a volume with 26 neighbours
-            climb = replace(climb, perturbation=climb.perturbation._replace(scheme=LAZY))
         by = climb_sites if climb.blocks is None else climb_blocks
         return DeviceDrawn(span, labels, [by(model.flat, climb, span, labels)])
 
@@ -124,6 +122,7 @@ class Sampling:
         if takes_fields(model, climb) or _on_volume(model, climb):
             return self._fields(model, climb, span)
         lo, hi, first, count = span
+        # Lazy climbs on grids share noise between samples, so they begin at multiples of QUANTUM only.
         plain = replace(climb, fields=None, lazy=climb.lazy and takes_volume(model))
         parts = [Span(lo, hi, m, 1) for m in range(first, first + count)]
         drawn = [self.climb(model.with_unary(self.add_fields(model, climb, part)), plain, part) for part in parts]

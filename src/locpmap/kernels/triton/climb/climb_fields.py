@@ -24,7 +24,7 @@ from locpmap.kernels.triton.climb.add_fields import Terms, corners_of
 from locpmap.kernels.triton.climb.field_contest import around, contest, rivals_of, score_of
 from locpmap.kernels.triton.climb.potts_grid import Draw, Field, lanes, lanes_at, number_of, plane_of
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
-from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, start_bits
+from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, room_of, start_bits
 from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
 
 FIRST = 64  # sites per program of one warp that draws first labels
@@ -79,11 +79,10 @@ def climb_fields(
     normaliser = torch.empty(labels.shape, dtype=scores.dtype, device=device)
     notes = torch.zeros(NOTES.value + n_images * n_samples, dtype=torch.int32, device=device)
     temperature = climb.perturbation.amount
-    room = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
     pairs, n_lanes = n_images * n_samples, field.height * ((field.width + 1) // 2)
     resident = resident_programs(device, REGISTERS)
     scan = SCAN if pairs * n_lanes >= SCAN * resident else VISIT  # with few sites, divide them among all programs
-    sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room, FIRST, scan, VISIT)
+    sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room_of(n_labels), FIRST, scan, VISIT)
     n_scans = pairs * triton.cdiv(n_lanes, scan)
     programs = (min(n_scans, resident),)
     contested = torch.empty((*programs, triton.cdiv(n_scans, *programs) * scan), dtype=torch.int32, device=device)

@@ -24,6 +24,7 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb.potts_grid import Draw, Drawn, Image, Sizes, Terms, describe_sites, grid_field, lanes
 from locpmap.kernels.triton.climb.potts_visits import clear_marks, first_visit, list_open, start_words, visit
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
+from locpmap.kernels.triton.lazy_noise import room_of
 
 TILE, VISIT = 128, 128  # lanes per tile; pairs visited together
 MAX_PAIRS = 2**31 - 2**20  # limit of pairs per colour for 32-bit indices, with a margin for a few visits
@@ -77,8 +78,7 @@ def climb_potts(
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
     field = grid_field(right, down, grid, plan.n_words, apart // pack)
     # The number of counters is passed with the sizes: Triton compares global constants at every launch.
-    bytes_of = 4 if n_labels <= 4 else 8 if n_labels <= 8 else 16
-    sizes = Sizes(climb.start, n_labels, bytes_of, pack, bits, TILE, VISIT, COUNTERS)
+    sizes = Sizes(climb.start, n_labels, room_of(n_labels), pack, bits, TILE, VISIT, COUNTERS)
     _, temperature, k0, k1 = climb.perturbation
     draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
     arrays = (unary, given, words, notes)
