@@ -33,7 +33,8 @@ LINES = ("columns", "rows", "rows+columns")
 def small_batches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Use small batches outside slow tests: large ones, mostly beyond these short lines, slow down the interpreter."""
     if DEVICE == "cpu" and not request.node.get_closest_marker("slow"):
-        monkeypatch.setattr(lines, "AHEAD", 2)
+        monkeypatch.setattr(lines, "FEW", (lines.FEW[0], 2))
+        monkeypatch.setattr(lines, "MANY", (lines.MANY[0], 2))
         monkeypatch.setattr(lines, "BACK", 2)
 
 

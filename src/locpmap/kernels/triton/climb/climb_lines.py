@@ -17,15 +17,15 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.climb.grid_lines import Kind, Line, Site, best_labels, index_bits, trace
 from locpmap.kernels.triton.climb.potts_grid import images_apart
-from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, at_once, resident_programs, wait_for_all
+from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, REGISTERS, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.perturb import begin, perturb
 
 WARP = 32
 ITEMS = 32  # limit of the samples that a program processes together
-# For up to FEW_LABELS labels, and for more: the scores of a site that a program (one warp) holds, and its registers per
-# thread.  Fewer registers allow more programs.
-FEW_LABELS, FEW, MANY = 8, (64, 128), (256, 168)
-AHEAD, BACK = 4, 8  # sites loaded together, ahead of their use: in the backward pass, in the traceback
+# For up to FEW_LABELS labels, and for more: the scores of a site that a program (one warp) holds, and the sites that its
+# backward pass loads together, ahead of their use.  A fourth site of many labels does not fit into its registers.
+FEW_LABELS, FEW, MANY = 8, (64, 4), (256, 3)
+BACK = 8  # sites loaded together in the traceback
 
 
 class State(NamedTuple):
@@ -66,16 +66,16 @@ def climb_lines(
     # Cached while the weights exist; the potentials hold them where all images share them.
     site_id = cached((right, down), ("sites", grid), lambda: _site_ids(grid, device))
     lanes, wide = (1 << (count - 1).bit_length() for count in (n_labels, n_samples))
-    held, registers = FEW if lanes <= FEW_LABELS else MANY
+    held, ahead = FEW if lanes <= FEW_LABELS else MANY
     length = max(height, width)
-    registers = MOST if unary.itemsize > 4 else registers
+    registers = MOST if unary.itemsize > 4 else REGISTERS
     items = min(wide, ITEMS, max(held // lanes, 1))
     noisy = perturb(unary, site_id, perturbation, climb.first_image, span, items)
     begin(unary, noisy, site_id, climb, span, labels)
     n_tiles = n_images * ((length + 1) // 2) * -(-n_samples // items)
     n_programs = min(n_tiles, resident_programs(device, registers, warps=1))
     word = torch.int32 if n_labels + index_bits(n_labels) < 32 else torch.int64
-    choices = torch.empty((n_programs, length + AHEAD, items), dtype=word, device=device)
+    choices = torch.empty((n_programs, length + ahead, items), dtype=word, device=device)
     # The words of `wait_for_all` and the last sweep with changes; the last sweep that changed each sample; the last
     # turn that changed each row and column.
     parts = (BARRIER.value + 1, n_images * n_samples, n_images * (height + width) * n_samples)
@@ -84,7 +84,7 @@ def climb_lines(
     state = State(noisy, *weights, labels, changed, stamps, choices, height, width)
     part = min(WARP // items, lanes)  # one label and sample per lane
     ties = perturbation.scheme != PLAIN  # plain noise leaves almost no ties
-    kind = Kind(ties, n_labels, part, items, AHEAD, BACK)
+    kind = Kind(ties, n_labels, part, items, ahead, BACK)
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
     _climb_lines[(n_programs,)](state, counts, *numbers, kind, **at_once(registers, warps=1))
     return changed.view(n_images, n_samples)
