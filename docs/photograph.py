@@ -26,6 +26,7 @@ from locpmap_paper.experiments.scenes.networks import load_network, predict_logi
 ROOT = Path(__file__).parents[1]
 PICTURE, CARD = ROOT / "docs/figures/photograph.png", ROOT / "docs/_static/social-card.png"
 HEIGHT, WIDTH, STRIDE = 320, 480, 8
+N_SHOWN = 4  # samples
 COLOURS = np.array(  # of Okabe and Ito; in the order of CLASSES
     [
         *([86, 180, 233], [0, 158, 115], [120, 120, 120], [240, 228, 66]),
@@ -53,19 +54,20 @@ def drawn(photo: np.ndarray, network: np.ndarray, result: lp.Result) -> Figure:
         "photograph": photo,
         "network, stride 8": overlay(photo, network),
         "lp.refine: labels": overlay(photo, result.labels),
-        "a sampled label map": overlay(photo, result.samples[0]),
-        "another one": overlay(photo, result.samples[1]),
     }
-    figure, axes = plt.subplots(2, 3, figsize=(9.6, 4.9), layout="constrained")
-    for ax, (title, picture) in zip(axes.flat, panels.items(), strict=False):
+    figure, axes = plt.subplots(2, N_SHOWN, figsize=(12, 4.7), layout="constrained")
+    for ax, (title, picture) in zip(axes[0], panels.items(), strict=False):
         ax.imshow(picture)
         ax.set_title(title, fontsize=11)
-    entropy = axes.flat[-1].imshow(result.entropy, cmap="magma", vmin=0)
-    axes.flat[-1].set_title("uncertainty (entropy)", fontsize=11)
-    figure.colorbar(entropy, ax=axes.flat[-1], shrink=0.8, pad=0.01)
+    entropy = axes[0, -1].imshow(result.entropy, cmap="magma", vmin=0)
+    axes[0, -1].set_title("uncertainty (entropy)", fontsize=11)
+    figure.colorbar(entropy, ax=axes[0, -1], shrink=0.8, pad=0.01)
+    for n, ax in enumerate(axes[1]):
+        ax.imshow(overlay(photo, result.samples[n]))
+        ax.set_title(f"sample {n + 1}", fontsize=11)
     for ax in axes.flat:
         ax.axis("off")
-    shown = [network, result.labels, *result.samples[:2]]
+    shown = [network, result.labels, *result.samples[:N_SHOWN]]
     present = [k for k in range(len(CLASSES)) if max((labels == k).mean() for labels in shown) > 0.002]
     patches = [Patch(color=COLOURS[k] / 255, label=CLASSES[k]) for k in present]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(present), frameon=False, fontsize=10)
