@@ -61,6 +61,12 @@ def test_guided_means_follow_their_definition(shape: tuple[int, ...], spacing: t
         np.testing.assert_allclose(found[here], np.log(total / weights), rtol=1e-6)
 
 
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (50.0, 4.0, 4.0), (1.0, 300.0, 0.7)])
+def test_no_point_is_counted_twice(spacing: tuple[float, ...]) -> None:
+    steps = spheres(spacing)
+    assert len({(0, 0, 0), *map(tuple, steps.tolist())}) == len(steps) + 1
+
+
 def test_guided_means_at_some_voxels_are_those_of_all() -> None:
     rng = np.random.default_rng(0)
     scores, image = rng.normal(size=(9, 20, 17, 3)), rng.random((1, 9, 20, 17))

@@ -31,7 +31,7 @@ def guided_log_mean(
         g_i = log (Σ_j w_ij softmax(z_j) / Σ_j w_ij),   w_ij = exp(-‖x_i - x_j‖² / (0.1 · variance of the colours x))
 
     The sums include i itself. They exclude masked points and points outside the image. In a volume there are 28 points
-    on four spheres (radius 4, 8, 16 and 32 times the smallest side of a voxel).
+    on four spheres (radius 4, 8, 16 and 32 times the smallest side of a voxel), each voxel at most once.
 
     Args:
         scores (array or tensor): Scores z, (N, H, W, K) or (N, D, H, W, K). A score of -inf forbids a label.
@@ -181,14 +181,20 @@ def rings() -> Any:
 def spheres(spacing: Sequence[float]) -> Any:
     """Return the steps (28, 3) to points on spheres: 6 along the axes and 8 along the diagonals, alternately.
 
+    There are fewer steps where a side is more than 8 times another one: some points are then in the same voxel.
+
     >>> spheres((2.0, 1.0, 1.0))[:6].tolist()
     [[0, 0, 4], [0, 4, 0], [2, 0, 0], [0, 0, -4], [0, -4, 0], [-2, 0, 0]]
+    >>> spheres((10.0, 1.0, 1.0))[:4].tolist()
+    [[0, 0, 4], [0, 4, 0], [0, 0, -4], [0, -4, 0]]
     """
     along = np.concatenate([np.eye(3)[::-1], -np.eye(3)[::-1]])
     across = np.array(list(itertools.product((-1, 1), repeat=3))) / np.sqrt(3)
     sides = np.asarray(spacing) / min(spacing)
     steps = [radius * (across if n % 2 else along) / sides for n, radius in enumerate(VOLUME_RADII)]
-    return np.round(np.concatenate(steps)).astype(np.int64)
+    voxels = dict.fromkeys(map(tuple, np.round(np.concatenate(steps)).astype(np.int64).tolist()))
+    voxels.pop((0, 0, 0), None)
+    return np.array(list(voxels))
 
 
 STEPS = rings()
