@@ -11,6 +11,7 @@ import pytest
 
 import locpmap as lp
 from locpmap.inference.samples import stream_samples
+from locpmap.inference.sampling import BLOCK, copy_by_sample
 from locpmap.potentials import Potentials
 
 RNG = np.random.default_rng(0)
@@ -99,3 +100,11 @@ def test_closing_the_stream_ends_its_threads() -> None:
 def test_bad_arguments_raise_errors_before_the_first_sample(how: dict[str, Any], message: str) -> None:
     with pytest.raises(lp.InputError, match=message):
         lp.samples(MODELS["two labels"], **how)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 2 * BLOCK + 1, 5), (BLOCK // 7 + 2, 7, 2), (2, BLOCK, 3)])
+def test_samples_are_copied_in_blocks_without_loss(shape: tuple[int, int, int]) -> None:
+    labels = np.arange(np.prod(shape)).reshape(shape)
+    out = np.full((shape[2], *shape[:2]), -1)
+    copy_by_sample(labels, out)
+    np.testing.assert_array_equal(out, np.moveaxis(labels, 2, 0))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, namespace, place_like
+from locpmap.arrays import Array, is_tensor, namespace, place_like
 from locpmap.errors import InputError, true_or_false, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.out_of_memory import in_parts
@@ -21,6 +21,7 @@ from locpmap.potentials import Potentials
 from locpmap.result import Status
 
 Draw = Callable[[Span], Drawn]
+BLOCK = 2048  # sites that are copied together
 
 
 def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[int, Array | None]:
@@ -73,14 +74,14 @@ class TallySampler(Sampler):
         n_images, n_sites, _ = problem.potentials.unary.shape
         most = 1 if counted and state.view_of is not None else most
         count, per_chunk = problem.kernels.round_size(problem.view, state.totals, most)
-        samples = problem.empty((n_images, n_sites, count), "int16") if keep else None
+        samples = problem.empty((count, n_images, n_sites), "int16") if keep else None
         for lo in range(0, n_images, per_chunk):
             span = Span(lo, min(lo + per_chunk, n_images), state.n_samples, count)
             # Noise is keyed by image and sample, so splitting does not change the samples.
             for part, drawn in in_parts(lambda part: (part, state.draw(part)), span, halved):
                 state.take(problem, part, drawn, counted, samples)
         state.n_samples += count
-        return None if samples is None else namespace(samples).moveaxis(samples, 2, 0)
+        return samples
 
     def finish(self, problem: Problem, state: Tally) -> Outcome:
         """Return the probabilities, and the labels of largest probability (the smallest label of a tie)."""
@@ -131,12 +132,25 @@ class Tally:
         self.sweeps += drawn.sweeps
         if samples is not None:  # before they are counted, which may release them
             at = part.first - self.n_samples
-            samples[part.lo : part.hi, :, at : at + part.n_samples] = drawn.labels()
+            copy_by_sample(drawn.labels(), samples[at : at + part.n_samples, part.lo : part.hi])
         if counted:
             view = problem.view if self.view_of is None else self.view_of(part)
             add = partial(problem.kernels.tally, view, drawn, self.totals)
             for _ in in_parts(lambda sites: add(*sites), (0, problem.potentials.n_sites), _halved_sites):
                 pass
+
+
+def copy_by_sample(labels: Any, out: Any) -> None:
+    """Copy labels (n, S, R) to ``out`` (R, n, S), on the CPU in blocks that fit into its cache."""
+    if is_tensor(labels):
+        out.copy_(labels.movedim(2, 0))
+        return
+    n_sites = min(labels.shape[1], BLOCK)
+    n_images = max(1, BLOCK // n_sites)
+    for lo in range(0, len(labels), n_images):
+        for begin in range(0, labels.shape[1], n_sites):
+            block = slice(lo, lo + n_images), slice(begin, begin + n_sites)
+            out[:, *block] = np.moveaxis(labels[block], 2, 0)
 
 
 def halved(span: Span) -> list[Span]:

@@ -25,7 +25,7 @@ from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
 from locpmap.kernels.trees import outward
 
-LANES = 4  # samples of a volume that share calls of Philox
+LANES = 4  # samples of a volume, or of a grid with error fields, that share calls of Philox
 MAX_LABELS = 255  # of the climbs whose labels are bytes
 MAX_BIT_SITES = 1 << 19  # bounds the scratch of `climb_bits`, up to 22 words per site and thread
 
@@ -137,7 +137,7 @@ class Sampling(Dispatch):
         """Climb with error fields: samples have different unaries and are drawn one by one."""
         if takes_fields(model, climb):
             by_row(model)  # computed here, before threads share it
-            return self.draw_by(lambda part: self._fields(model, climb, part), span)
+            return self._divided_by(lambda part: self._fields(model, climb, part), span, LANES)
         lo, hi, first, count = span
         # Lazy climbs on grids share noise between samples, so they begin at multiples of QUANTUM only.
         plain = replace(climb, fields=None, lazy=climb.lazy and takes_volume(model))
