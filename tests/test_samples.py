@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import locpmap as lp
+from locpmap.arrays import BLOCK, copy_by_sample
 from locpmap.inference.samples import stream_samples
-from locpmap.inference.sampling import BLOCK, copy_by_sample
 from locpmap.potentials import Potentials
 
 RNG = np.random.default_rng(0)

@@ -21,6 +21,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 MAX_COPY = 2**24  # bytes; larger inputs are shared, not copied
 SINGLE_ONLY = ("mps",)  # device types without double precision
+BLOCK = 2048  # sites whose samples are copied together
 
 
 def is_tensor(value: object) -> bool:
@@ -247,6 +248,19 @@ def _ends(array: Any) -> tuple[Any, Any]:
 def of_images(array: Any, lo: int, hi: int) -> Any:
     """Return images lo to hi, or the array itself if it has no others: slicing a tensor takes time."""
     return array if (lo, hi) == (0, array.shape[0]) else array[lo:hi]
+
+
+def copy_by_sample(labels: Any, out: Any) -> None:
+    """Copy labels (n, S, R) to ``out`` (R, n, S), on the CPU in blocks that fit into its cache."""
+    if is_tensor(labels):
+        out.copy_(labels.movedim(2, 0))
+        return
+    n_sites = min(labels.shape[1], BLOCK)
+    n_images = max(1, BLOCK // n_sites)
+    for lo in range(0, len(labels), n_images):
+        for begin in range(0, labels.shape[1], n_sites):
+            block = slice(lo, lo + n_images), slice(begin, begin + n_sites)
+            out[:, *block] = np.moveaxis(labels[block], 2, 0)
 
 
 def best_labels(scores: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor, namespace, place_like
+from locpmap.arrays import Array, copy_by_sample, namespace, place_like
 from locpmap.errors import InputError, true_or_false, whole_number
 from locpmap.inference.decoder import Climbs, Decoder, Outcome, Problem, Step
 from locpmap.inference.out_of_memory import in_parts
@@ -21,7 +21,6 @@ from locpmap.potentials import Potentials
 from locpmap.result import Status
 
 Draw = Callable[[Span], Drawn]
-BLOCK = 2048  # sites that are copied together
 
 
 def parse_start(start: Any, problem: Problem, names: dict[str, int]) -> tuple[int, Array | None]:
@@ -138,19 +137,6 @@ class Tally:
             add = partial(problem.kernels.tally, view, drawn, self.totals)
             for _ in in_parts(lambda sites: add(*sites), (0, problem.potentials.n_sites), _halved_sites):
                 pass
-
-
-def copy_by_sample(labels: Any, out: Any) -> None:
-    """Copy labels (n, S, R) to ``out`` (R, n, S), on the CPU in blocks that fit into its cache."""
-    if is_tensor(labels):
-        out.copy_(labels.movedim(2, 0))
-        return
-    n_sites = min(labels.shape[1], BLOCK)
-    n_images = max(1, BLOCK // n_sites)
-    for lo in range(0, len(labels), n_images):
-        for begin in range(0, labels.shape[1], n_sites):
-            block = slice(lo, lo + n_images), slice(begin, begin + n_sites)
-            out[:, *block] = np.moveaxis(labels[block], 2, 0)
 
 
 def halved(span: Span) -> list[Span]:

@@ -22,8 +22,8 @@ from locpmap.kernels.triton.perturb import begin, perturb
 
 WARP = 32
 ITEMS = 32  # limit of the samples that a program processes together
-# For up to FEW_LABELS labels, and for more: the scores of a site that a program (one warp) holds, and the sites that its
-# backward pass loads together, ahead of their use.  A fourth site of many labels does not fit into its registers.
+# For up to FEW_LABELS labels, and for more: the scores of a site that a program (one warp) holds, and the sites that
+# its backward pass loads together, ahead of their use.  A fourth site of many labels does not fit into its registers.
 FEW_LABELS, FEW, MANY = 8, (64, 4), (256, 3)
 BACK = 8  # sites loaded together in the traceback
 
