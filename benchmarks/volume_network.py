@@ -12,7 +12,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,9 +24,11 @@ from torch import Tensor
 
 from benchmarks.networks_data import SEED, VOID, members
 from benchmarks.networks_models import FILE_KIND
+from benchmarks.volume_models import KINDS, CoarseFCN
 from locpmap.formats import read_model, write_model
 from locpmap.learning.proper_scores import jaccard_distance
 from locpmap.nn import choose_device
+from locpmap.refining import resize
 from locpmap_paper.networks.weights import load_weights, to_arrays
 
 Array = npt.NDArray[Any]
@@ -35,7 +36,6 @@ PARTS = ("train", "held_out", "test")
 N_FOLDS = 4
 N_LABELS = 3  # background, anterior and posterior hippocampus
 CONTRAST = 5.0  # standard deviations at which intensities are clipped
-WIDTHS = (16, 32, 64, 64)  # channels at strides 1, 2, 4 and 8
 LEARNING_RATE, WEIGHT_DECAY = 2e-3, 0.02
 TURN, SCALE, SHIFT = 0.2, 0.15, 0.1  # of the augmentation: radians, fraction, fraction of the volume
 
@@ -50,7 +50,7 @@ class Volume:
     scan: Array  # float16
     labels: Array  # uint8
     spacing: tuple[float, float, float]
-    logits: Array | None = None  # (D, H, W, K) in half precision
+    logits: Array | None = None  # (D, H, W, K) in half precision; of a coarse network (d, h, w, K)
 
 
 def read_volumes(path: Path) -> list[Volume]:
@@ -85,50 +85,6 @@ def split(volumes: Sequence[Volume], fold: int) -> dict[str, list[Volume]]:
     }
 
 
-class UNet3D(torch.nn.Module):  # type: ignore[misc]
-    """A U-Net of 3-D convolutions, for scans of one channel and any size.
-
-    Args:
-        n_labels (int): Number of labels, K.
-        widths (sequence of int): Channels at strides 1, 2, 4 and so on.
-
-    Example:
-        >>> UNet3D(3, (4, 8)).train(False)(torch.zeros(1, 1, 7, 9, 6)).shape
-        torch.Size([1, 3, 7, 9, 6])
-    """
-
-    def __init__(self, n_labels: int, widths: Sequence[int] = WIDTHS) -> None:
-        super().__init__()
-        self.down = torch.nn.ModuleList(_pair(a, b) for a, b in zip((1, *widths), widths, strict=False))
-        self.up = torch.nn.ModuleList(_pair(a + b, a) for a, b in pairwise(widths))
-        self.classifier = torch.nn.Conv3d(widths[0], n_labels, 1)
-
-    def forward(self, scans: Tensor) -> Tensor:
-        """Return logits (N, K, D, H, W) of scans (N, 1, D, H, W), padded to multiples of the last stride."""
-        stride = 2 ** (len(self.down) - 1)
-        level = F.pad(scans, [n for size in scans.shape[:1:-1] for n in (0, -size % stride)])
-        levels = []
-        for number, layers in enumerate(self.down):
-            level = layers(F.max_pool3d(level, 2) if number else level)
-            levels.append(level)
-        for below, layers in list(zip(levels, self.up, strict=False))[::-1]:
-            level = layers(torch.cat([below, F.interpolate(level, scale_factor=2.0, mode="trilinear")], 1))
-        depth, height, width = scans.shape[2:]
-        logits: Tensor = self.classifier(level)[:, :, :depth, :height, :width]
-        return logits
-
-
-def _pair(before: int, after: int) -> torch.nn.Sequential:
-    layers: list[torch.nn.Module] = []
-    for channels in (before, after):
-        layers += [
-            torch.nn.Conv3d(channels, after, 3, padding=1, bias=False),
-            torch.nn.BatchNorm3d(after),  # training volumes are padded, so statistics of one volume would differ
-        ]
-        layers += [torch.nn.ReLU()]
-    return torch.nn.Sequential(*layers)
-
-
 class Batches:
     """Random batches of padded volumes: turned, scaled, shifted, and with another contrast in every step."""
 
@@ -158,7 +114,7 @@ class Batches:
         return contrast * scans + (offset - 1) + noise, labels[:, 0].round().long()
 
 
-def train_network(network: UNet3D, batches: Batches, n_steps: int, seed: int) -> float:
+def train_network(network: torch.nn.Module, batches: Batches, n_steps: int, seed: int) -> float:
     """Minimise the cross-entropy in place, on the device of the weights; return the seconds."""
     place, begin = next(network.parameters()).device, time.perf_counter()
     generator = torch.Generator(place).manual_seed(seed)
@@ -178,10 +134,11 @@ def train_network(network: UNet3D, batches: Batches, n_steps: int, seed: int) ->
 
 
 @torch.no_grad()
-def predict(network: UNet3D, volume: Volume) -> Volume:
+def predict(network: torch.nn.Module, volume: Volume) -> Volume:
     """Return the volume with its logits."""
     scan = torch.tensor(volume.scan, dtype=torch.float32, device=next(network.parameters()).device)
-    logits = network(scan[None, None])[0].float().movedim(0, -1)
+    scores = network.coarse if isinstance(network, CoarseFCN) else network
+    logits = scores(scan[None, None])[0].float().movedim(0, -1)
     return replace(volume, logits=logits.cpu().numpy().astype(np.float16))
 
 
@@ -189,7 +146,8 @@ def measures(volumes: Sequence[Volume]) -> dict[str, float]:
     """Return the mean Jaccard index over labels and volumes, and the negative log-likelihood of a voxel."""
     overlap, loss = [], []
     for one in volumes:
-        logits = torch.from_numpy(np.asarray(one.logits, np.float32)).flatten(0, 2)
+        full = resize(np.asarray(one.logits, np.float32)[None], *one.labels.shape)
+        logits = torch.from_numpy(full).flatten(0, 3)
         truth = torch.from_numpy(one.labels.ravel().astype(np.int64))
         overlap.append(1 - jaccard_distance(logits.argmax(-1).numpy(), truth.numpy(), N_LABELS))
         loss.append(float(F.cross_entropy(logits, truth)))
@@ -224,22 +182,30 @@ def train(
     data: Annotated[Path, typer.Option(help="The .npz file of convert.")],
     out: Annotated[Path, typer.Option(help="Folder of fold-0 to fold-3.")],
     fold: Annotated[list[int] | None, typer.Option(help="Only these folds.")] = None,
+    kind: Annotated[str, typer.Option(help="Architecture: unet or fcn.")] = "unet",
     steps: int = 3000,
     batch: int = 8,
     seed: int = 0,
     device: str = "auto",
 ) -> None:
-    """Train a 3-D U-Net per fold, and write logits of its held-out and test volumes."""
+    """Train a network per fold, and write logits of its held-out and test volumes."""
     volumes, place = read_volumes(data), choose_device(device)
     for number in range(N_FOLDS) if fold is None else fold:
         parts, folder = split(volumes, number), out / f"fold-{number}"
         path = folder / "network.safetensors"
         folder.mkdir(parents=True, exist_ok=True)
         torch.manual_seed(seed)
-        network = UNet3D(N_LABELS).to(place)
+        network = KINDS[kind](N_LABELS).to(place)
         if not path.exists():
             seconds = train_network(network, Batches(parts["train"], batch, place), steps, seed)
-            details = {"fold": number, "steps": steps, "seed": seed, "seconds": round(seconds, 1)}
+            details = {
+                "network": kind,
+                "fold": number,
+                "steps": steps,
+                "batch": batch,
+                "seed": seed,
+                "seconds": round(seconds, 1),
+            }
             write_model(path, to_arrays(network, half=True), {"kind": FILE_KIND, "details": details})
         arrays, header = read_model(path)
         load_weights(network, {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()})

@@ -36,14 +36,18 @@ def test_every_volume_is_a_test_volume_of_one_fold() -> None:
 
 
 @pytest.mark.slow
-def test_training_writes_logits_that_fit_the_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["unet", "fcn"])
+def test_training_writes_logits_that_fit_the_labels(kind: str, tmp_path: Path) -> None:
     network.write_volumes(tmp_path / "balls.npz", balls(13))
-    network.train(tmp_path / "balls.npz", tmp_path / "out", [1], steps=40, batch=4, device="cpu")
+    network.train(tmp_path / "balls.npz", tmp_path / "out", [1], kind, steps=40, batch=4, device="cpu")
     folder = tmp_path / "out/fold-1"
     log = json.loads((folder / "log.json").read_text())
     found = [one for part in ("held_out", "test") for one in network.read_volumes(folder / f"{part}.npz")]
     assert len(found) == 6
-    assert all(one.logits.shape == (*one.scan.shape, 3) and one.logits.dtype == np.float16 for one in found)
+    stride = {"unet": 1, "fcn": 2}[kind]
+    for one in found:
+        assert one.logits.shape == (*(-(-n // stride) for n in one.scan.shape), 3)
+        assert one.logits.dtype == np.float16
     assert found[0].spacing == (2.0, 1.0, 1.0)
     assert log["test"]["mean_iou"] > 0.5  # 0.28 if all voxels were background
 
