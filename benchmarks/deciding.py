@@ -121,7 +121,7 @@ def rankseg(measure: str) -> Callable[[Array], Array]:
     solver = RankSEG(metric=measure)
 
     def run(p: Array) -> Array:
-        return np.asarray(solver(torch.from_numpy(p).permute(2, 0, 1)[None])[0].numpy())
+        return np.asarray(solver(torch.from_numpy(p).movedim(-1, 0)[None])[0].numpy())
 
     return run
 

@@ -15,6 +15,7 @@ learning = pytest.importorskip("benchmarks.arena.learning")
 measuring = pytest.importorskip("benchmarks.arena.measuring")
 methods = pytest.importorskip("benchmarks.arena.methods")
 page = pytest.importorskip("benchmarks.arena.page")
+NEEDS = pytest.importorskip("benchmarks.arena.__main__").NEEDS
 
 CELL = cells.Cell("digits", "unet", 1)
 
@@ -28,9 +29,10 @@ def seen(number: int) -> Any:
 
 def test_every_data_set_has_two_networks() -> None:
     networks = {name: {cell.network for cell in cells.CELLS if cell.dataset == name} for name in cells.PHOTOGRAPHS}
-    assert len(cells.CELLS) == len(set(cells.CELLS)) == 20
+    assert len(cells.CELLS) == len(set(cells.CELLS)) == 22
     assert all(len(found) == 3 for found in networks.values())
-    assert {cell.stride for cell in cells.CELLS} == set(learning.STRIDES)
+    assert {cell.stride for cell in cells.OF_IMAGES} == set(learning.STRIDES)
+    assert len({cell.network for cell in cells.OF_VOLUMES}) == 2
 
 
 def test_coarse_logits_are_means_over_cells() -> None:
@@ -50,6 +52,54 @@ def test_boundaries_are_between_true_labels_only() -> None:
     labels = np.array([[0, 0, 0, 0, 1, 1, 1, -1]])
     assert measuring.near_boundaries(labels, 2).tolist() == [[-1, -1, 0, 0, 1, 1, -1, -1]]
     assert (measuring.near_boundaries(np.zeros((3, 4), int), 3) == -1).all()
+
+
+def test_boundaries_of_volumes_are_those_of_brute_force() -> None:
+    labels = np.random.default_rng(0).integers(-1, 3, (4, 5, 6))
+    sites = np.argwhere(labels >= 0)
+    apart = [
+        (a, b)
+        for a in sites.tolist()
+        for b in sites.tolist()
+        if np.abs(np.subtract(a, b)).sum() == 1 and labels[tuple(a)] != labels[tuple(b)]
+    ]
+    changes = np.array([a for a, _ in apart])
+    near = [((changes - site) ** 2).sum(1).min() < 2**2 for site in np.argwhere(labels > -2)]
+    expected = np.where(np.reshape(near, labels.shape), labels, -1)
+    np.testing.assert_array_equal(measuring.near_boundaries(labels, 2), expected)
+
+
+def seen_volume(number: int) -> Any:
+    """Return a volume of four slices with two regions and coarse logits."""
+    rng, plane = np.random.default_rng(number), seen(number)
+    truth = np.stack([np.roll(plane.labels, k, axis=1) for k in (0, 0, 2, 2)])
+    logits = 2 * np.eye(2)[truth[::2, ::2, ::2]] + 0.5 * rng.normal(size=(2, 8, 10, 2))
+    return cells.Seen((100.0 * truth).astype(np.float32), logits.astype(np.float32), truth)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [methods.SCALED, methods.VECTOR, methods.OVER_DATASET.format(methods.DEFAULT), *NEEDS],
+)
+def test_methods_read_volumes(name: str) -> None:
+    module = NEEDS.get(name)
+    if module:
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    volumes = [seen_volume(number) for number in range(3)]
+    given = methods.Given(cells.OF_VOLUMES[1], volumes, volumes, Path())
+    probability, labels = methods.METHODS[name](given)(volumes[0])
+    assert probability.shape == (4, 16, 20, 2)
+    np.testing.assert_allclose(probability.sum(-1), 1, atol=1e-5)
+    assert (labels == volumes[0].labels).mean() > 0.9
+
+
+def test_the_guided_filter_reads_slices_as_images() -> None:
+    pytest.importorskip("cv2", reason="cv2 is not installed")
+    images = [one._replace(logits=one.logits.astype(np.float32)) for one in map(seen, range(3))]
+    volumes = [cells.Seen(*(each[None] for each in one)) for one in images]
+    given = (methods.Given(CELL, all_of, all_of, Path()) for all_of in (images, volumes))
+    flat, deep = (methods.guided(one)(one.judged[0]) for one in given)
+    np.testing.assert_allclose(deep.probability[0], flat.probability, atol=1e-5)
 
 
 def test_scores_survive_their_file_and_are_not_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

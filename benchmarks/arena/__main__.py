@@ -4,7 +4,8 @@
 - `measure` scores methods on test images, and with `--part shifted` on test images of other kinds than the fitted ones.
   Methods whose packages are not installed are left out. Cells and methods that
   are already in the folder of the run are not measured again.
-- `record` joins the scores of all methods in benchmarks/results/arena.json.
+- `record` joins the scores of all methods in benchmarks/results/arena.json. Cells that are not in the folder of the run
+  keep their entries.
 - `page` writes docs/arena.md and its bar charts from the record.
 """
 
@@ -20,7 +21,7 @@ from rich.progress import track
 
 from benchmarks import machine
 from benchmarks.arena import learning, measuring
-from benchmarks.arena.cells import CELLS, KINDS, SHIFTED
+from benchmarks.arena.cells import CELLS, KINDS, OF_IMAGES, SHIFTED
 from benchmarks.arena.methods import GUIDED, METHODS, RANKSEG, TUNED, USUAL
 from benchmarks.arena.page import PAGE, RECORD, entry_of, write_page
 from benchmarks.report import write_record
@@ -49,15 +50,15 @@ def learn(data: Data, networks: Networks, work: Work, processes: Processes = 2, 
     folder = work / "weights"
     folder.mkdir(parents=True, exist_ok=True)
     with _pool(processes) as pool:
-        waiting = {cell: pool.submit(learning.tables_of, cell, data, networks, work) for cell in CELLS}
+        waiting = {cell: pool.submit(learning.tables_of, cell, data, networks, work) for cell in OF_IMAGES}
         tables = {cell: one.result() for cell, one in track(waiting.items(), "candidates")}
         runs: dict[str | None, Any] = {}
-        for without in (None, *dict.fromkeys(cell.dataset for cell in CELLS)):
+        for without in (None, *dict.fromkeys(cell.dataset for cell in OF_IMAGES)):
             chosen = [learning.best_setting(tables, stride, without) for stride in learning.STRIDES]
             typer.echo(f"without {without}: {chosen}")
             runs[without] = pool.submit(learning.learned, chosen, data, networks, work, without, seed)
         for without, one in track(runs.items(), "error fields"):
-            names = dict.fromkeys(cell.dataset for cell in CELLS if cell.dataset != without)
+            names = dict.fromkeys(cell.dataset for cell in OF_IMAGES if cell.dataset != without)
             details = {
                 "data": ", ".join(names),
                 "command": machine.provenance("benchmarks.arena", seed, {})["command"],
@@ -98,18 +99,23 @@ def measure(
 @app.command()
 def record(work: Work, part: str = "test", output: Path = RECORD) -> None:
     """Join the scores of all methods in the record."""
-    origin = machine.provenance("benchmarks.arena", 0, machine.machine())
-    found = {"cells": _entries(work, part), SHIFTED: _entries(work, SHIFTED)}
-    write_record(output, {"part": part, "origin": origin, **found}, [])
+    earlier = json.loads(output.read_text()) if output.exists() else {}
+    found = {
+        table: _entries(work, which, earlier.get(table, {})) for table, which in (("cells", part), (SHIFTED, SHIFTED))
+    }
+    write_record(output, {"part": part, **found}, [])
 
 
-def _entries(work: Path, part: str) -> dict[str, Any]:
-    found = {}
+def _entries(work: Path, part: str, earlier: dict[str, Any]) -> dict[str, Any]:
+    """Return the entries of a run, with its command and versions, and earlier ones of other cells."""
+    origin, found = machine.provenance("benchmarks.arena", 0, machine.machine()), {}
     for one in CELLS:
         paths = {name: measuring.path_of(work, part, one, name) for name in METHODS}
         rows = {name: measuring.Row(path) for name, path in paths.items() if path.exists()}
         if rows:
-            found[str(one)] = entry_of(one, rows)
+            found[str(one)] = entry_of(one, rows) | {"origin": origin}
+        elif str(one) in earlier:
+            found[str(one)] = earlier[str(one)]
     return found
 
 

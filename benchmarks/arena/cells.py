@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from benchmarks.networks_data import Part, Split, load
 from benchmarks.networks_models import open_network, predict
+from benchmarks.volume_network import Volume, read_volumes
 
 Array = npt.NDArray[Any]
 PHOTOGRAPHS, MICROSCOPES, SMALL = ("stanford", "msrc", "nuclei"), ("vessels", "membranes"), ("silhouettes", "digits")
+HIPPOCAMPUS, FOLD = "hippocampus", "fold-0"  # scans, and the division of benchmarks.volume_network that is used
 LIMITS = {"held_out": 100, "test": 60}  # images of a cell
 MANY = 200  # test images of data sets with small images
 SHIFTED = "shifted"  # a part: fitted to held-out images of one kind, scored on test images of all other kinds
@@ -37,19 +39,26 @@ class Cell(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What methods read of an image, and its true labels."""
+    """What methods read of an image or volume, and its true labels."""
 
-    image: Array
-    logits: Array  # (h, w, K)
-    labels: Array
+    image: Array  # (H, W, C), (H, W) or (D, H, W)
+    logits: Array  # (h, w, K) or (d, h, w, K)
+    labels: Array  # (H, W) or (D, H, W)
+
+    @property
+    def layout(self) -> str:
+        """Return the order of the axes of the logits."""
+        return "hwk" if self.labels.ndim == 2 else "dhwk"
 
 
-CELLS = (
+OF_IMAGES = (
     *(Cell(name, *rest) for name in PHOTOGRAPHS for rest in (("pyramid", 1), ("pyramid", 8), ("unet", 1))),
     *(Cell(name, "linear", 16) for name in PHOTOGRAPHS),
     *(Cell(name, network, 1) for name in MICROSCOPES for network in ("pyramid", "unet")),
     *(Cell(name, network, 1) for name in SMALL for network in ("unet", "fcn")),
 )
+OF_VOLUMES = (Cell(HIPPOCAMPUS, "unet", 1), Cell(HIPPOCAMPUS, "fcn", 2))
+CELLS = (*OF_IMAGES, *OF_VOLUMES)
 
 
 @cache
@@ -71,7 +80,13 @@ def images_of(
 
     Coarse logits are those of the linear head, or means of sharp logits over cells of pixels. The network is read from
     ``networks / "dataset-network" / "member-0.safetensors"``. Its logits are kept in ``work`` in half precision.
+    Volumes and their logits are read from ``networks / "dataset-network" / "fold-0"``.
     """
+    if cell in OF_VOLUMES:
+        for one in _volumes(networks / f"{cell.dataset}-{cell.network}" / FOLD / f"{part}.npz")[:limit]:
+            scan, logits = (np.asarray(each, np.float32) for each in (one.scan, one.logits))
+            yield Seen(scan, logits, one.labels.astype(np.int64))
+        return
     many = part == "test" and cell.dataset in SMALL
     chosen: Part = getattr(split_of(cell.dataset, data), part).some(limit or (MANY if many else LIMITS[part]))
     name = f"{cell.dataset}-{cell.network}"
@@ -106,3 +121,8 @@ def coarse(logits: Array, stride: int) -> Array:
 @cache
 def _network(path: Path) -> Any:
     return open_network(path)
+
+
+@cache
+def _volumes(path: Path) -> list[Volume]:
+    return read_volumes(path)

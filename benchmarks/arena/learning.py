@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.arena.cells import CELLS, Cell, Seen, images_of
+from benchmarks.arena.cells import OF_IMAGES, Cell, Seen, images_of
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import Points, Setting, candidates, typical_similarity
 from locpmap.refining.fitting_samples import START, fit_samples
@@ -75,7 +75,7 @@ def learned(
     """Learn error fields, noise and presence for chosen settings, and return the weights of all strides."""
     found = []
     for stride, setting in zip(STRIDES, chosen, strict=True):
-        cells = [cell for cell in CELLS if cell.stride == stride and cell.dataset != without]
+        cells = [cell for cell in OF_IMAGES if cell.stride == stride and cell.dataset != without]
         examples = list(itertools.chain(*(examples_of(cell, data, networks, work, N_SAMPLED) for cell in cells)))
         share, rule = setting
         plain = Weights([stride], [1.0], [1 - share], [share], typical=typical_similarity(examples), adaptation=[rule])

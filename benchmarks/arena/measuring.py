@@ -16,7 +16,7 @@ from locpmap.measuring.quantities import components
 from locpmap.refining.scoring import METRICS, Score, difference, score, total
 
 Array = npt.NDArray[Any]
-BOUNDARY = 3  # pixels
+BOUNDARY = 3  # pixels or voxels
 IOU, BOUNDARY_IOU, PER_IMAGE, ECE, NLL, COMPONENTS = (
     "IoU",
     "boundary IoU",
@@ -92,7 +92,7 @@ def near_boundaries(labels: npt.NDArray[np.int64], distance: int) -> npt.NDArray
     from scipy.ndimage import distance_transform_edt
 
     change = np.zeros(labels.shape, bool)
-    for first, second in _neighbours():
+    for first, second in _neighbours(labels.ndim):
         differ = (labels[first] != labels[second]) & (labels[first] >= 0) & (labels[second] >= 0)
         change[first] |= differ
         change[second] |= differ
@@ -101,10 +101,11 @@ def near_boundaries(labels: npt.NDArray[np.int64], distance: int) -> npt.NDArray
     return np.where(distance_transform_edt(~change) < distance, labels, -1)
 
 
-def _neighbours() -> Iterator[tuple[tuple[slice, slice], tuple[slice, slice]]]:
-    everything = slice(None)
-    yield (everything, slice(None, -1)), (everything, slice(1, None))
-    yield (slice(None, -1), everything), (slice(1, None), everything)
+def _neighbours(n_axes: int) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+    for axis in range(n_axes):
+        before, after = [slice(None)] * n_axes, [slice(None)] * n_axes
+        before[axis], after[axis] = slice(None, -1), slice(1, None)
+        yield tuple(before), tuple(after)
 
 
 def _plain(found: Score) -> dict[str, Any]:

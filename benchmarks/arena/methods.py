@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 import locpmap as lp
-from benchmarks.arena.cells import Cell, Seen
+from benchmarks.arena.cells import OF_VOLUMES, Cell, Seen
 from benchmarks.deciding import as_colours
 from benchmarks.dense import GRID, Dense
 from locpmap.refining.examples import gather
@@ -30,10 +30,10 @@ FEW = (20, 50)  # held-out images of a fit
 
 
 class Output(NamedTuple):
-    """What a method returns for an image."""
+    """What a method returns for an image or volume."""
 
-    probability: Array  # (H, W, K)
-    labels: Array  # (H, W)
+    probability: Array  # (H, W, K) or (D, H, W, K)
+    labels: Array  # (H, W) or (D, H, W)
 
 
 class Given(NamedTuple):
@@ -67,7 +67,7 @@ def network(given: Given) -> Method:
 
 def _scale(held_out: Sequence[Seen]) -> np.float32:
     full, labels = [enlarged(seen) for seen in held_out], [seen.labels for seen in held_out]
-    return np.float32(fit_scale(gather(None, full, labels, -1, "hwk", "logits", 1.0), 0))
+    return np.float32(fit_scale(gather(None, full, labels, -1, held_out[0].layout, "logits", 1.0), 0))
 
 
 def scaled(given: Given) -> Method:
@@ -103,7 +103,7 @@ def vector_scaled(given: Given) -> Method:
 
 def _refined(refiner: lp.Refiner, decided: str | None, judged: Sequence[Seen]) -> Method:
     def refine(seen: Seen) -> lp.Result:
-        return refiner.refine(seen.image, seen.logits, layout="hwk", scores="logits")
+        return refiner.refine(seen.image, seen.logits, layout=seen.layout, scores="logits")
 
     over: str | lp.Decider | None = decided
     if decided == "dataset":
@@ -119,8 +119,9 @@ def _refined(refiner: lp.Refiner, decided: str | None, judged: Sequence[Seen]) -
 
 
 def default(given: Given, *, decided: str | None = None) -> Method:
-    """Return the refiner that was learned on all data sets but this one."""
-    return _refined(lp.Refiner.load(given.weights / f"without-{given.cell.dataset}.safetensors"), decided, given.judged)
+    """Return the refiner that was learned on all data sets but this one; the bundled one knows images only."""
+    weights = None if given.cell in OF_VOLUMES else given.weights / f"without-{given.cell.dataset}.safetensors"
+    return _refined(lp.Refiner.load(weights), decided, given.judged)
 
 
 def fitted(given: Given, *, limit: int | None = None, decided: str | None = None) -> Method:
@@ -129,7 +130,7 @@ def fitted(given: Given, *, limit: int | None = None, decided: str | None = None
     if key not in _FITTED:
         step = 1 if limit is None else max(1, len(held_out) // limit)
         images, logits, labels = map(list, zip(*held_out[::step][:limit], strict=True))
-        _FITTED[key] = lp.Refiner.fit(images, logits, labels, layout="hwk", scores="logits")
+        _FITTED[key] = lp.Refiner.fit(images, logits, labels, layout=held_out[0].layout, scores="logits")
     return _refined(_FITTED[key], decided, given.judged)
 
 
@@ -155,16 +156,20 @@ def _tuned(settings: Sequence[Any], run: Callable[[Any, Seen], Array], held_out:
 
 
 def guided(given: Given) -> Method:
-    """Return OpenCV's guided filter of the scaled network's probabilities."""
+    """Return OpenCV's guided filter of the scaled network's probabilities; volumes are filtered slice by slice."""
     from cv2 import ximgproc  # type: ignore[import-not-found,unused-ignore]
 
     scale = _scale(given.held_out)
 
     def run(setting: tuple[int, float], seen: Seen) -> Array:
-        radius, epsilon = setting
         p, guide = softmax(scale * enlarged(seen)), as_colours(seen.image)
-        layers = [ximgproc.guidedFilter(guide, np.ascontiguousarray(layer), radius, epsilon) for layer in _layers(p)]
-        return _normalised(np.stack(layers, axis=-1))
+        planes = zip(guide, p, strict=True) if p.ndim == 4 else [(guide, p)]
+        filtered = [filter_plane(setting, *plane) for plane in planes]
+        return _normalised(np.stack(filtered) if p.ndim == 4 else filtered[0])
+
+    def filter_plane(setting: tuple[int, float], guide: Array, p: Array) -> Array:
+        layers = [ximgproc.guidedFilter(guide, np.ascontiguousarray(layer), *setting) for layer in _layers(p)]
+        return np.stack(layers, axis=-1)
 
     return _tuned([(r, e) for r in (2, 4, 8, 16) for e in (10.0, 100.0, 1000.0)], run, given.held_out)
 

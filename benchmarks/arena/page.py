@@ -52,11 +52,16 @@ def tables_of(record: Mapping[str, Any]) -> dict[str, str]:
         SHIFTED: _verdicts(record[SHIFTED], "gains_on_scaled"),
         "first": _first(cells),
         "cost": _cost(cells),
-        "origin": table(("command", "date"), [(f"`{record['origin']['command']}`", record["origin"]["date"])]),
+        "origin": _origins(cells),
     }
     for measure in MEASURES:
         tables[measure.lower().replace(" ", "-")] = _values(cells, measure)
     return tables
+
+
+def _origins(cells: Mapping[str, Any]) -> str:
+    runs = Counter((f"`{cell['origin']['command']}`", cell["origin"]["date"]) for cell in cells.values())
+    return table(("combinations", "command", "date"), ((str(n), *run) for run, n in runs.items()))
 
 
 def counts(cells: Mapping[str, Any], name: str, measure: str, versus: str = "gains") -> tuple[int, int, int]:
