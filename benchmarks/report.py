@@ -81,4 +81,4 @@ def _rounded(value: Any) -> Any:
         return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {key: _rounded(item) for key, item in value.items()}
-    return [_rounded(item) for item in value] if isinstance(value, list) else value
+    return [_rounded(item) for item in value] if isinstance(value, list | tuple) else value
