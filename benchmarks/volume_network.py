@@ -25,6 +25,7 @@ from torch import Tensor
 from benchmarks.networks_data import SEED, VOID, members
 from benchmarks.networks_models import FILE_KIND
 from benchmarks.volume_models import KINDS, CoarseFCN
+from locpmap.errors import unknown
 from locpmap.formats import read_model, write_model
 from locpmap.learning.proper_scores import jaccard_distance
 from locpmap.nn import choose_device
@@ -189,6 +190,8 @@ def train(
     device: str = "auto",
 ) -> None:
     """Train a network per fold, and write logits of its held-out and test volumes."""
+    if kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
     volumes, place = read_volumes(data), choose_device(device)
     for number in range(N_FOLDS) if fold is None else fold:
         parts, folder = split(volumes, number), out / f"fold-{number}"
