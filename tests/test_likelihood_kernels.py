@@ -26,7 +26,8 @@ from tests.support.likelihoods import (
 
 from locpmap.graphs import Grid
 from locpmap.kernels import likelihood
-from locpmap.kernels.likelihood import Scores
+from locpmap.kernels.likelihood import Part, Scores
+from locpmap.kernels.numba.pair_gradient import pair_gradient
 
 FAST = ["numba"]
 CASES = {**{f"sites: {k}": v for k, v in SITES.items()}, **{f"blocks: {k}": v for k, v in BLOCKS.items()}}
@@ -230,6 +231,22 @@ def test_two_labels_match_three_with_one_forbidden(case: Case, form: str) -> Non
     three, found = problem.losses("numba", scores._replace(unary=unary)), problem.losses("numba", two)
     check_same((found.value, found.residual), (three.value, three.residual[..., :2]))
     check_same((found.gradient,), (three.gradient if scores.potts else three.gradient[..., :2, :2],))
+
+
+@pytest.mark.parametrize("form", ["a table per edge", "a table per edge and image", "a weight per edge"])
+@pytest.mark.parametrize("n_labels", [2, 3])
+def test_a_part_writes_the_gradient_of_its_own_edges_only(n_labels: int, form: str) -> None:
+    """Threads share one gradient if every edge has its own scores, also if there is a single image."""
+    problem = draw(replace(FORMED["one sample"], n_images=1, void=0.0))
+    scores = forms(problem)[form]
+    tables = np.ascontiguousarray(scores.tables[..., :n_labels, :n_labels])
+    scores = scores._replace(unary=np.ascontiguousarray(scores.unary[..., :n_labels]), tables=tables)
+    samples, rng = np.minimum(problem.samples, n_labels - 1), np.random.default_rng(0)
+    residual = rng.normal(size=(1, 12, 1, n_labels))
+    gradient = np.full_like(scores.new_gradient(), -0.0)  # adding 0 would clear the sign
+    pair_gradient(scores, samples, residual, None, gradient, Part(0, 1, 3, 7))
+    written = ~(np.signbit(gradient) & (gradient == 0)).reshape(17, -1).all(axis=1)
+    np.testing.assert_array_equal(np.flatnonzero(written), np.arange(3, 7))
 
 
 @pytest.mark.parametrize("backend", ["reference", *FAST])

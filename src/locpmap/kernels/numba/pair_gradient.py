@@ -19,7 +19,7 @@ def pair_gradient(scores, samples, residual, block_of, gradient, part):
         potts_edges(given, gradient, part)
         return
     n_features, n_labels = scores.tables.shape[2:4]
-    if n_labels == 2 and samples.shape[2] == 1 and len(gradient) == 1:
+    if n_labels == 2 and samples.shape[2] == 1 and not scores.own_tables:  # it adds to all tables, not to the part's
         two_labels(length_type(n_features, known=n_features in (1, 2)), given, gradient, part)
     else:
         table_edges(given, gradient, part)
