@@ -350,7 +350,7 @@ class Potentials:
             2.5
         """
         host, flat = self.to(None), self.flat_labels(labels)
-        if host.pairwise.potts and host.view.volume is not None:
+        if host.pairwise.potts and (host.view.volume or host.view.grid) is not None:
             totals = volume_scores(host.unary, links_of(host.view), flat)
         else:
             totals = total_scores(host.model, flat)

@@ -313,7 +313,7 @@ def test_kernel_is_chosen_by_the_size_of_the_whole_raster(whole_fits: bool, monk
     tiled = lp.infer_tiled(unary, pairwise, tile=8, seed=SEED, max_sweeps=1)
     del used[:]  # drop the calls for the whole raster and for the example model
     assert differences(tiled, whole) == 0
-    assert set(used) == {"climb_bits" if whole_fits else "climb_sites"}
+    assert set(used) == {"climb_bits" if whole_fits else "climb_volume"}
 
 
 def test_missing_gpu_is_not_checked_before_writing() -> None:

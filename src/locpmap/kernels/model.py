@@ -13,6 +13,8 @@ Neighbour lists are concatenated in compressed sparse row format.  A *slot* is a
 
 from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 Array: TypeAlias = Any  # NumPy array or, for Triton, torch tensor (except `class_ptr`, always NumPy)
 
 # Additions of a counted Gibbs sweep to the totals: none, 1 at the label, or the conditional probabilities.
@@ -66,3 +68,8 @@ class VolumeWindow(NamedTuple):
 def unit_of(dtype: Any) -> float:
     """Return the number of units of a probability 1 in sums of a type, int64 or uint32."""
     return NARROW if dtype == "uint32" else UNIT
+
+
+def label_dtype(n_labels: int) -> Any:
+    """Return the smallest type that kernels are compiled for and that can hold the labels of samples."""
+    return np.uint8 if n_labels <= 256 else np.int16

@@ -5,7 +5,7 @@ A climb uses the fastest implementation for its model; all implementations of a 
 - two labels on a grid: 64 samples packed into a machine word, one bit each (``climb_bits``);
 - Potts weights on a grid: only the labels that can be best are compared (``climb_potts``);
 - Potts weights on a grid with error fields: samples one by one (``climb_fields``);
-- Potts weights on a volume: only the labels that can be best are compared (``climb_volume``);
+- Potts weights on a volume, or two labels on a large grid: the same with eight samples at once (``climb_volume``);
 - any other graph or table: single sites or blocks (``climb_sites``, ``climb_blocks``);
 - lines with noise on their joint labellings (``climb_clocks``).
 """
@@ -19,7 +19,7 @@ from locpmap.arrays import frozen, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch, kernel_of
 from locpmap.kernels.fields import Fields, Moves, draw_moves
 from locpmap.kernels.fields import of_images as fields_of_images
-from locpmap.kernels.model import QUANTUM, Array
+from locpmap.kernels.model import QUANTUM, Array, label_dtype
 from locpmap.kernels.perturbation import GIVEN, NONE, PERTURBED, GridClimb, Perturbation, VolumeClimb, VolumeLinks
 from locpmap.kernels.spec import Climb, ModelView, Span, Work
 from locpmap.kernels.threads import ranges
@@ -40,13 +40,14 @@ class HostDrawn:
     sweeps: list[Array]
 
     def labels(self) -> Array:
-        if len(self.parts) == 1:
-            return _unpacked(self.arrays[0], self.span.n_samples)
+        found = [_unpacked(array, part.n_samples) for part, array in zip(self.parts, self.arrays, strict=True)]
+        if len(found) == 1:
+            return found[0]
         lo, hi, first, count = self.span
-        labels = np.empty((hi - lo, self.arrays[0].shape[1], count), np.int16)
-        for part, array in zip(self.parts, self.arrays, strict=True):
+        labels = np.empty((hi - lo, found[0].shape[1], count), found[0].dtype)
+        for part, array in zip(self.parts, found, strict=True):
             at = part.first - first
-            labels[part.lo - lo : part.hi - lo, :, at : at + part.n_samples] = _unpacked(array, part.n_samples)
+            labels[part.lo - lo : part.hi - lo, :, at : at + part.n_samples] = array
         return labels
 
 
@@ -68,13 +69,14 @@ class Sampling(Dispatch):
             plan, flat = climb.blocks.plan, model.flat  # built here, before threads share them
             operation = "climb_clocks" if climb.clocks else "climb_blocks"
             return self._general(operation, model, span, (flat, plan, *_how(climb)), climb.first_image)
-        if climb.lazy and takes_volume(model):
+        if climb.lazy and takes_bits(model):
+            return self.draw_by(lambda part: self._bits(model, climb, part), span)
+        two_labels = n_labels == 2 and model.grid is not None and model.least_weight >= 0
+        if climb.lazy and (takes_volume(model) or two_labels):
             quantum = LANES if span.n_samples >= LANES * self.threads.n_threads else 1
             return self._divided_by(lambda part: self._volume(model, climb, part), span, quantum)
         if climb.lazy and n_labels > 2:
             return self.draw_by(lambda part: self._potts(model, climb, part), span)
-        if climb.lazy and takes_bits(model):
-            return self.draw_by(lambda part: self._bits(model, climb, part), span)
         if climb.perturbation.scheme == NONE and climb.start == PERTURBED and not model.coupled:
             return self.draw_by(lambda part: _still(model, part), span)
         return self._general("climb_sites", model, span, (model.flat, *_how(climb)), climb.first_image)
@@ -125,10 +127,10 @@ class Sampling(Dispatch):
         self, operation: str, model: ModelView, span: Span, given: tuple[Any, ...], first_image: int
     ) -> HostDrawn:
         """Draw with an operation ``(*given, first_image, lo, hi, first, labels)`` that returns sweeps."""
-        kernel, n_sites = self.kernel_of(operation), model.unary.shape[1]
+        kernel, (_, n_sites, n_labels) = self.kernel_of(operation), model.unary.shape
 
         def work(part: Span) -> tuple[Array, Array]:
-            labels = np.empty((part.hi - part.lo, n_sites, part.n_samples), np.int16)
+            labels = np.empty((part.hi - part.lo, n_sites, part.n_samples), label_dtype(n_labels))
             return labels, kernel(*given, first_image, part.lo, part.hi, part.first, labels)
 
         return self.draw_by(work, span)
@@ -161,11 +163,15 @@ class Sampling(Dispatch):
         return labels, self.kernel_of("climb_potts")(_on_grid(model, climb, part, model.unary.dtype), labels)
 
     def _volume(self, model: ModelView, climb: Climb, part: Span) -> tuple[Array, Array]:
-        """Climb by single sites on a volume with Potts weights >= 0, with lazy noise."""
-        assert model.volume is not None
+        """Climb by single sites on a volume or a grid with Potts weights >= 0, with lazy noise."""
         labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.uint8)
         noise = (*climb.perturbation[1:], climb.first_image + part.lo, part.first)
-        where = (model.volume.corner, model.volume.plane_shape)
+        where: tuple[Any, ...]
+        if model.volume is not None:
+            where = (model.volume.corner, model.volume.plane_shape)
+        else:
+            assert model.grid is not None
+            where = ((model.grid.row, 0, model.grid.column), (1, model.grid.whole_width))
         own, links = of_images(model.unary, part.lo, part.hi), links_of(model, part.lo, part.hi)
         job = VolumeClimb(own, links, *noise, climb.start, _given(climb, part), *where, climb.max_sweeps)
         return labels, self.kernel_of("climb_volume")(job, labels)
@@ -187,18 +193,18 @@ def takes_fields(model: ModelView, climb: Climb) -> bool:
 
 
 def takes_volume(model: ModelView) -> bool:
-    """Return whether `climb_volume` applies: Potts weights >= 0 on a volume."""
+    """Return whether `climb_volume` applies to a volume: Potts weights >= 0."""
     return model.volume is not None and model.least_weight >= 0 and model.unary.shape[2] <= MAX_LABELS
 
 
 def links_of(model: ModelView, lo: int = 0, hi: int | None = None) -> VolumeLinks:
-    """Return the edges of a volume, or of a 4-connected grid, and their Potts weights in images lo..hi."""
+    """Return the edges of a volume and their Potts weights in images lo..hi; a 4-connected grid has a row per plane."""
     weights = model.step_weights(model.unary.dtype)
     mine = tuple(w if len(w) == 1 or hi is None else of_images(w, lo, hi) for w in weights)
     if model.volume is not None:
         return VolumeLinks(model.volume.shape, model.volume.steps, mine)
     assert model.grid is not None
-    return VolumeLinks((1, model.grid.height, model.grid.width), ((0, 0, 1), (0, 1, 0)), mine)
+    return VolumeLinks((model.grid.height, 1, model.grid.width), ((0, 0, 1), (1, 0, 0)), mine)
 
 
 def by_row(model: ModelView) -> Array:
@@ -232,7 +238,8 @@ def _how(climb: Climb) -> tuple[Any, ...]:
 
 def _still(model: ModelView, part: Span) -> tuple[Array, Array]:
     """Return the argmax of the unaries: without noise and coupling, it is the maximum and no sweep is needed."""
-    labels = np.empty((part.hi - part.lo, model.unary.shape[1], part.n_samples), np.int16)
+    _, n_sites, n_labels = model.unary.shape
+    labels = np.empty((part.hi - part.lo, n_sites, part.n_samples), label_dtype(n_labels))
     labels[...] = of_images(model.unary, part.lo, part.hi).argmax(axis=2)[:, :, None]
     return labels, np.zeros((part.hi - part.lo, part.n_samples), np.int32)
 

@@ -11,7 +11,7 @@ import numpy as np
 from locpmap.arrays import best_labels, of_images
 from locpmap.kernels.cpu.dispatch import Dispatch
 from locpmap.kernels.cpu.sampling import HostDrawn, links_of, takes_bits
-from locpmap.kernels.model import NARROW, QUANTUM, Array, unit_of
+from locpmap.kernels.model import NARROW, QUANTUM, Array, label_dtype, unit_of
 from locpmap.kernels.spec import ModelView, Span
 from locpmap.kernels.threads import ranges
 
@@ -55,7 +55,7 @@ class Totals(Dispatch):
         return HostTotals(True, dtype, max_samples, work)
 
     def round_size(self, model: ModelView, totals: HostTotals, most: int) -> tuple[int, int]:
-        n_images, n_sites, _ = model.unary.shape
+        n_images, n_sites, n_labels = model.unary.shape
         # Per site, a climb stores a label per sample and a word of marks per thread; in a volume, a byte.
         n_threads, limit = self.threads.n_threads, 2 * model.unary.nbytes
         marks = n_threads if model.volume is not None else 8 * min(n_threads, MARKED_THREADS)
@@ -65,8 +65,7 @@ class Totals(Dispatch):
         whole = QUANTUM * n_threads  # every thread draws a multiple of the samples that share noise
 
         if totals.counts is None and most == totals.max_samples and may_wait(model, totals):
-            boxed = model.grid is not None or model.volume is not None
-            width = 1 if boxed and model.least_weight >= 0 else 2  # of a label
+            width = np.dtype(label_dtype(n_labels)).itemsize
             held = model.unary.nbytes if n_images > 1 else 0  # a single image releases labels for its results
             if n_images * n_sites * (width * most + marks) <= ROUND_BYTES + limit - held:
                 totals.waiting = []
@@ -135,7 +134,7 @@ class Totals(Dispatch):
         kernel, divisor = self.kernel_of("votes"), float(n_samples)
         if totals.conditional:
             _, height, width = links_of(model).shape
-            reach = width if model.volume is None else (height + 1) * width + 1
+            reach = (height + 1) * width + 1
             kernel, divisor = self.kernel_of("volume_conditionals"), unit_of(totals.dtype) * n_samples
 
         def compute(begin: int, stop: int) -> None:
@@ -167,8 +166,8 @@ def may_wait(model: ModelView, totals: HostTotals) -> bool:
 
 
 def in_rows(model: ModelView, totals: HostTotals) -> bool:
-    """Return whether conditional probabilities are computed row by row; those of two labels on grids are packed."""
-    on_grid = model.grid is not None and model.unary.shape[2] > 2
+    """Return whether conditional probabilities are computed row by row, as those of packed samples are not."""
+    on_grid = model.grid is not None and not takes_bits(model)
     return totals.conditional and model.potts and (on_grid or model.volume is not None)
 
 

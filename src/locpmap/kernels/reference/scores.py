@@ -35,7 +35,10 @@ def total_scores(model: Model, labels: Array) -> npt.NDArray[np.float64]:
 
 
 def volume_scores(unary: Array, links: VolumeLinks, labels: Array) -> npt.NDArray[np.float64]:
-    """Return θ(y) of every image of a volume with Potts weights, (N,); labels (N, S).  No list of edges is built."""
+    """Return θ(y) of every image, (N,), for Potts weights on a volume or a 4-connected grid; labels (N, S).
+
+    No list of edges is built.
+    """
     totals = []
     for n, y in enumerate(labels):
         total = np.take_along_axis(unary[n], y[:, None], axis=1).sum(dtype=np.float64)
