@@ -21,12 +21,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from locpmap.errors import InputError, LocpmapError
+from locpmap.formats import IMAGE_ENDINGS, SCORE_ENDINGS
 from locpmap.refining import Refiner
 from locpmap_viewer import colours, decoding
 from locpmap_viewer.colours import VOID
-from locpmap_viewer.decoding import BLOCKS, METHODS, USED, Decoding, Settings
+from locpmap_viewer.decoding import METHODS, USED, Decoding, Settings
 from locpmap_viewer.guard import Guard
-from locpmap_viewer.scenes import IMAGES, MAX_FILE, SCORES, Files, Scene, prepared, printable, read_scene
+from locpmap_viewer.scenes import MAX_FILE, Files, Scene, prepared, printable, read_scene
 from locpmap_viewer.session import NotFoundError, Session, Superseded
 from locpmap_viewer.summary import differing, pixel, scene_facts, summary
 
@@ -79,7 +80,6 @@ def _serve_scenes(app: FastAPI, session: Session) -> None:
             "scenes": [each._asdict() for each in session.listed()],
             "methods": METHODS,
             "used": USED,
-            "blocks": BLOCKS,
             "limits": LIMITS,
             "ramps": colours.RAMPS,
         }
@@ -175,7 +175,7 @@ def _probability(result: Decoding) -> Any:
 def _uploaded(image: UploadFile, logits: UploadFile, layout: str, refiner: Refiner | None) -> Scene:
     with tempfile.TemporaryDirectory() as folder:
         paths: list[tuple[Path, str]] = []
-        for upload, endings, what in ((image, IMAGES, "an image"), (logits, SCORES, "logits")):
+        for upload, endings, what in ((image, IMAGE_ENDINGS, "an image"), (logits, SCORE_ENDINGS, "logits")):
             name = Path(upload.filename or "file").name[-80:]
             if Path(name).suffix.lower() not in endings:
                 raise InputError(f"{name} is not {what}: expected a file that ends in {', '.join(endings)}")
@@ -220,7 +220,7 @@ def _answer_errors(app: FastAPI) -> None:
 
     @app.exception_handler(OSError)
     def vanished(_: Request, error: OSError) -> JSONResponse:
-        return answer(404, f"{error.filename or 'A file'} cannot be read: {error.strerror}.")
+        return answer(404, f"{error.filename or 'A file'} cannot be read: {error.strerror or error}.")
 
     @app.exception_handler(MemoryError)
     def too_large(_: Request, error: MemoryError) -> JSONResponse:

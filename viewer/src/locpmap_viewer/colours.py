@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,6 @@ RAMPS = {
     "probability": ("#12233f", "#1d4e79", "#23808c", "#4fb286", "#a8d97a", "#f6f3b0"),
     "doubt": ("#14101f", "#40195f", "#8a2a6b", "#d0485a", "#f58a4b", "#fbe3a2"),
 }
-
-
-def parsed(names: Iterable[str]) -> npt.NDArray[np.uint8]:
-    """Convert colours such as "#3f7fbf" to an array (L, 3)."""
-    return np.array([list(bytes.fromhex(name[1:])) for name in names], np.uint8)
 
 
 def hexadecimal(colours: np.ndarray) -> list[str]:
@@ -53,7 +47,7 @@ def coloured(labels: np.ndarray, colours: np.ndarray, *, outlined: bool = False)
 
 def number_picture(values: np.ndarray, ramp: str) -> bytes:
     """Return values (H, W) in [0, 1] as a PNG in the colours of a ramp."""
-    anchors = parsed(RAMPS[ramp]).astype(float)
+    anchors = np.array([list(bytes.fromhex(name[1:])) for name in RAMPS[ramp]], float)
     at = np.linspace(0, len(anchors) - 1, 256)
     table = np.stack([np.interp(at, np.arange(len(anchors)), anchors[:, k]) for k in range(3)], axis=1)
     indices = np.rint(255 * np.clip(values, 0, 1)).astype(np.uint8)

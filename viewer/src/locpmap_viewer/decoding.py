@@ -84,7 +84,6 @@ class Decoding:
     probability: np.ndarray | None  # (H, W, K) float32
     status: str
     seconds: float = 0.0  # from the request to the result, the model included
-    score: float | None = None
     samples: np.ndarray | None = None  # (m, H, W) uint8, the first m samples
     areas: Measurement | None = None
     guarantee: Guarantee | None = None  # of the refiner
@@ -138,4 +137,4 @@ def _decoded(scene: Scene, settings: Settings, progress: Progress | None) -> Dec
 def _decoding(scene: Scene, settings: Settings, result: Result) -> Decoding:
     probability = None if result.probability is None else result.probability.astype(np.float32, copy=False)
     labels = result.labels.astype(np.uint8)
-    return Decoding(scene, settings, labels, probability, str(result.status), score=float(result.score))
+    return Decoding(scene, settings, labels, probability, str(result.status))

@@ -6,37 +6,25 @@ confident inside regions.  They have spatially correlated errors and miss thin s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 HEIGHT, WIDTH = 288, 384
 STRIDE = 8  # pixels per logit
 
 
-@dataclass(frozen=True)
-class SyntheticScene:
-    """A synthetic scene."""
+def synthetic_scene(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return image (H, W, 3), true labels (H, W) and logits (H / 8, W / 8, K) of one of ``EXAMPLES``.
 
-    title: str
-    image: np.ndarray  # (H, W, 3) uint8
-    truth: np.ndarray  # (H, W)
-    logits: np.ndarray  # (H / 8, W / 8, K) float32
-    names: tuple[str, ...]  # of the labels
+    Every call returns the same arrays.
 
-
-def synthetic_scene(name: str) -> SyntheticScene:
-    """Return one of ``EXAMPLES``; every call returns the same scene.
-
-    >>> scene = synthetic_scene("cells")
-    >>> scene.image.shape, scene.logits.shape, scene.names
-    ((288, 384, 3), (36, 48, 3), ('ground', 'cell', 'nucleus'))
+    >>> [array.shape for array in synthetic_scene("cells")]
+    [(288, 384, 3), (288, 384), (36, 48, 3)]
     """
-    title, make, names = EXAMPLES[name]
+    _, make, names = EXAMPLES[name]
     rng = np.random.default_rng(list(name.encode()))
     image, truth = make(rng)
     pixels = (255 * np.clip(image, 0, 1)).astype(np.uint8)
-    return SyntheticScene(title, pixels, truth, _coarse(rng, truth, len(names)), names)
+    return pixels, truth, _coarse(rng, truth, len(names))
 
 
 def _islands(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -81,7 +69,7 @@ def _cells(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     return image + grain, truth
 
 
-EXAMPLES = {
+EXAMPLES = {  # title, function that draws image and true labels, names of the labels
     "islands": ("Islands", _islands, ("sea", "sand", "forest", "road", "rock", "meadow")),
     "cells": ("Cells", _cells, ("ground", "cell", "nucleus")),
 }

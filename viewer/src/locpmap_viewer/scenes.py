@@ -12,9 +12,7 @@ import numpy as np
 
 from locpmap.errors import InputError
 from locpmap.formats import (
-    IMAGE_ENDINGS,
     NAMES_FILE,
-    SCORE_ENDINGS,
     TRUTH_ENDING,
     find_pairs,
     label_colours,
@@ -26,13 +24,12 @@ from locpmap.formats import (
 )
 from locpmap.refining import Prepared, Refiner, read, resize
 from locpmap_viewer.colours import VOID
-from locpmap_viewer.examples import synthetic_scene
+from locpmap_viewer.examples import EXAMPLES, synthetic_scene
 
 MAX_PIXELS = 2048 * 2048
 MAX_NUMBERS = 2048 * 2048 * 24  # pixels times labels (400 MB)
 MAX_LABELS = 255
 MAX_FILE = 512 << 20  # bytes
-IMAGES, SCORES = IMAGE_ENDINGS, SCORE_ENDINGS
 
 
 class Files(NamedTuple):
@@ -94,8 +91,9 @@ def adjusted(scene: Scene, smoothing: float, temperature: float) -> Refiner:
 
 def example_scene(name: str) -> Scene:
     """Return a synthetic scene."""
-    found = synthetic_scene(name)
-    return Scene(found.title, found.image, found.logits, found.names, label_colours(len(found.names)), found.truth)
+    title, _, names = EXAMPLES[name]
+    image, truth, logits = synthetic_scene(name)
+    return Scene(title, image, logits, names, label_colours(len(names)), truth)
 
 
 def read_scene(title: str, files: Files, layout: str = "auto", refiner: Refiner | None = None) -> Scene:

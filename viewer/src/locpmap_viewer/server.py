@@ -90,7 +90,8 @@ def _until_interrupted(server: uvicorn.Server, listener: socket.socket, session:
 
 def _checked(folder: Path | None, logits: Path | None) -> Path | Files | None:
     """Return the folder, or an image with its logits; raise if a folder holds no image with logits."""
-    from locpmap_viewer.scenes import IMAGES, SCORES, Files, pairs
+    from locpmap.formats import IMAGE_ENDINGS, SCORE_ENDINGS
+    from locpmap_viewer.scenes import Files, pairs
 
     if folder is None or (logits is None and folder.is_dir() and pairs(folder)):
         return folder
@@ -101,7 +102,7 @@ def _checked(folder: Path | None, logits: Path | None) -> Path | Files | None:
                 " writes a picture of three slices"
             )
     if logits is not None:
-        for path, endings in ((folder, IMAGES), (logits, SCORES)):
+        for path, endings in ((folder, IMAGE_ENDINGS), (logits, SCORE_ENDINGS)):
             if not path.is_file() or path.suffix.lower() not in endings:
                 what = "is of another kind" if path.exists() else "does not exist"
                 raise InputError(f"{path} {what}, expected a file that ends in {', '.join(endings)}")
@@ -110,7 +111,8 @@ def _checked(folder: Path | None, logits: Path | None) -> Path | Files | None:
         what = "is not a folder" if folder.exists() else "does not exist"
         raise InputError(f"FOLDER {folder} {what}, expected a folder, or an image and its logits")
     raise InputError(
-        f"FOLDER {folder} holds no image ({', '.join(IMAGES)}) with logits of the same name ({', '.join(SCORES)})"
+        f"FOLDER {folder} holds no image ({', '.join(IMAGE_ENDINGS)}) with logits of the same name"
+        f" ({', '.join(SCORE_ENDINGS)})"
     )
 
 

@@ -56,7 +56,6 @@ def summary(result: Decoding) -> dict[str, Any]:
         "title": METHODS[result.settings.method],
         "status": result.status,
         "seconds": result.seconds,
-        "score": result.score,
         "probable": result.probability is not None,
         "n_samples": 0 if result.areas is None else result.areas.n_samples,
         "n_stored": 0 if result.samples is None else len(result.samples),
@@ -78,8 +77,6 @@ def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
     truth = VOID if result.scene.truth is None else int(result.scene.truth[y, x])
     network = special.softmax(result.scene.logits[y, x]).tolist()
     return {
-        "x": x,
-        "y": y,
         "label": int(result.labels[y, x]),
         "probability": probability,
         "network": network,
@@ -89,7 +86,7 @@ def pixel(result: Decoding, x: int, y: int) -> dict[str, Any]:
 
 def differing(result: Decoding, others: Sequence[Decoding], truth: bool) -> np.ndarray:
     """Return where the label (H, W) differs from that of another result, or from the true label if ``truth``."""
-    if any(other.scene is not result.scene for other in others):
+    if not all(np.array_equal(other.scene.image, result.scene.image) for other in others):
         raise InputError("The results are of different scenes, expected results of one scene.")
     differs = np.zeros(result.scene.shape, bool)
     for other in others:

@@ -24,7 +24,7 @@ const MAX_PICTURES = 80;
 
 const state = { id: null, scene: null, photo: null, layer: "labels", label: null, sample: 0, seed: 0, request: 0, pace: Infinity, moved: 0, results: new Map() };
 const pictures = new Map(); // fetched layers: their object URL, oldest first
-let info, timer, player;
+let info, timer, player, opening;
 let abort = new AbortController(); // of the requests of the current run
 
 const panels = new Panels($("panels"), (x, y) => probe(x, y));
@@ -384,10 +384,12 @@ async function list() {
 async function open(id) {
   stop();
   busy(true);
+  opening = id;
   state.moved = performance.now();
   $("status").textContent = `Opening ${info.scenes.find((scene) => scene.id === id)?.title ?? "the image"} …`;
   try {
     const [scene, photo] = await Promise.all([api.scene(id), api.image(id)]);
+    if (opening !== id) return; // a newer scene was chosen
     if (state.photo) URL.revokeObjectURL(state.photo);
     Object.assign(state, { id, scene, photo: URL.createObjectURL(photo), label: null, sample: 0 });
     state.results.clear();
@@ -402,6 +404,7 @@ async function open(id) {
     hideAlert();
     await run();
   } catch (error) {
+    if (opening !== id) return;
     busy(false);
     $("status").textContent = "";
     showAlert(error);
@@ -497,10 +500,7 @@ function build() {
     label.firstChild.addEventListener("change", () => ((state.layer = value), drawAll()));
     return label;
   }));
-  $("methods").append(...Object.entries(info.methods).map(([value, title]) => {
-    const label = choice("method", "checkbox", value, title, COMPARED.includes(value));
-    return label;
-  }));
+  $("methods").append(...Object.entries(info.methods).map(([value, title]) => choice("method", "checkbox", value, title, COMPARED.includes(value))));
 }
 
 async function begin() {
