@@ -283,7 +283,18 @@ def test_bad_values_are_refused(model: Path, capsys: pytest.CaptureFixture[str])
 def test_bad_kinds_of_output_are_refused(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Run(capsys, "infer", model, "--write", "mpe").check_refusal("--write mpe needs a file", "-o")
     Run(capsys, "infer", model, "-o", "-", "--write", "map").check_refusal("'map'", "did you mean 'mpe'?")
+    model.unlink()  # refused before it is read
     Run(capsys, "infer", model, "-m", "icm", "-o", "-", "--write", "mar").check_refusal("icm does not return", "mpe")
+
+
+def test_error_without_a_number_is_reported(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the library failed")
+
+    monkeypatch.setattr("locpmap.formats.uai.read_model", fail)
+    Run(capsys, "infer", model).check_refusal("a file cannot be read or written: the library failed")
 
 
 def test_arguments_of_the_command_are_refused_as_options(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,7 +211,8 @@ def test_names_in_the_table_of_a_folder(
     names.write_text("sky\nland\n")
     wrong = Run(capsys, "refine", folder, "-o", tmp_path / "other", "--names", names)
     assert (wrong.status, wrong.out) == (2, "")
-    assert wrong.err.splitlines()[1:] == ["locpmap: --names has 2 names, expected 6, one per label"]
+    sentence = "there are 2 names of labels, expected 6, one per label: see --names and names.txt"
+    assert wrong.err.splitlines()[1:] == [f"locpmap: {sentence}"]
     names.write_text("\n".join(NAMES), "utf-8")
     np.save(folder / "a.npy", np.zeros(3))  # a damaged input does not stop the others
     rest = Run(capsys, "refine", folder, "-o", tmp_path / "other", "--names", names, "--n-samples", 4)
@@ -223,7 +224,7 @@ def test_names_in_the_table_of_a_folder(
 @pytest.mark.parametrize(
     ("content", "parts"),
     [
-        (b"a\nb\n", ("a.npy", "--names has 2 names, expected 6, one per label")),
+        (b"a\nb\n", ("a.npy", "there are 2 names of labels, expected 6, one per label: see --names and names.txt")),
         (b"a\n\nc\n", ("names.txt, line 2, is '', expected the name of label 1",)),
         (b"a\nb\x1b[31m\n", ("names.txt, line 2, is 'b\\x1b[31m'",)),
         (b"\xff\xfe", ("names.txt is not a text file in UTF-8", "one label name per line")),

@@ -188,6 +188,11 @@ def test_overlay_shows_labels_by_certainty(tmp_path: Path, capsys: pytest.Captur
     shown = read_image(tmp_path / "out/x.overlay.png").astype(float)
     np.testing.assert_allclose(shown[5, 3], 100 + 0.55 * (label_colours(2)[1] - 100.0), atol=1)
     np.testing.assert_allclose(shown[5, -1], 100, atol=1)  # maximal entropy: only the image
+    Image.fromarray(np.indices(SHAPE)[0] < 6).save(tmp_path / "x.png")  # black and white, of one bit
+    assert Run(capsys, *words(inputs, "--strength", 0)).status == 0
+    shown = read_image(tmp_path / "out/x.overlay.png").astype(float)
+    np.testing.assert_allclose(shown[3, 3], 255 + 0.55 * (label_colours(2)[1] - 255.0), atol=1)
+    np.testing.assert_allclose(shown[[3, 9], -1], [[255] * 3, [0] * 3], atol=1)
 
 
 @pytest.mark.parametrize("ending", ["npz", "safetensors", "khw", "probabilities", "batch", "coarse"])
@@ -313,6 +318,35 @@ def test_finished_inputs_are_skipped(folders: tuple[Path, Path, Path], capsys: p
     refiner.details["data"] = "others"
     refiner.save(model)
     assert set(states("--seed", 1, "--tiff", "--model", model).values()) == {"done"}
+
+
+@pytest.mark.parametrize("content", ['{"shapes": []}', "[1]"])
+def test_file_of_another_program_is_not_replaced(
+    content: str, pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Many programs save the annotations of a.png in a.json."""
+    path = pair[0].with_suffix(".json")
+    path.write_text(content)
+    Run(capsys, *words((*pair[:2], path.parent), "--force")).check_refusal(f"{path} is not a record of")
+    assert path.read_text() == content
+    assert names(path.parent) == {"a.png", "a.npy", "a.json"}
+
+
+def test_files_of_an_earlier_record_are_removed_except_inputs(
+    pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = pair[0].parent
+    here = "refine", *pair[:2], "-o", folder, "--keep", "labels", "--n-samples", 3
+    assert Run(capsys, *here, "--samples", 2).status == 0
+    record = json.loads((folder / "a.json").read_text())
+    (folder / "a.json").write_text(json.dumps({**record, "files": [*record["files"], "a.png", "a.npy"]}))
+    assert Run(capsys, *here).status == 0
+    assert names(folder) == {"a.png", "a.npy", "a.json", "a.labels.png"}
+    wrong: list[Any] = [[{}], 3, ["a.\0"]]
+    for files in wrong:
+        (folder / "a.json").write_text(json.dumps({**record, "files": files}))
+        assert Run(capsys, *here).status == 0
+        assert json.loads((folder / "a.json").read_text())["files"] == ["a.labels.png", "a.json"]
 
 
 def test_interrupted_run_resumes(

@@ -373,6 +373,10 @@ def test_folders_of_scans(tmp_path: Path, capsys: pytest.CaptureFixture[str], mo
     assert (code, "expected none for NIfTI files" in text) == (2, True)
     code, text = run(capsys, monkeypatch, "refine", *folders, "-o", tmp_path / "other", "--layout", "khw")
     assert (code, "expected auto for NIfTI files" in text) == (2, True)
+    (tmp_path / "masks/case5.nii.gz").write_bytes(b"damaged")
+    fit = ("fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model, "--layout", "khw")
+    code, text = run(capsys, monkeypatch, *fit)
+    assert (code, "expected auto for NIfTI files" in text) == (2, True)  # before any file is read
     (tmp_path / "masks/case5.nii.gz").unlink()
     code, text = run(capsys, monkeypatch, "fit-refiner", *folders, "--labels", tmp_path / "masks", "-o", model)
     assert (code, "expected case5.nii or case5.nii.gz there" in text) == (2, True)

@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sentence = error.format_message() if isinstance(error, UsageProblem) else str(error)  # type: ignore[attr-defined]
         _fail(sentence, BAD_INPUT)
     except OSError as error:
-        _fail(f"{error.filename or 'a file'} cannot be read or written: {error.strerror}", BAD_INPUT)
+        _fail(f"{error.filename or 'a file'} cannot be read or written: {error.strerror or error}", BAD_INPUT)
     except MemoryError:
         _fail("the model does not fit into memory", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):

@@ -75,11 +75,11 @@ def fit_refiner(
     pairs, truths = _files(image, logits, labels)
     inputs = [path for pair in pairs for path in pair.paths] + truths
     check_replaceable(output, checked_target(output, *inputs))
-    content = [_read(pair, truth, ignore_label) for pair, truth in zip(pairs, truths, strict=True)]
-    images, network, true, spacing = zip(*content, strict=True)
     volumes = pairs[0].is_volume
     if volumes and layout != "auto":
         raise InputError(f"--layout is {layout}, expected auto for NIfTI files, whose last axis counts labels")
+    content = [_read(pair, truth, ignore_label) for pair, truth in zip(pairs, truths, strict=True)]
+    images, network, true, spacing = zip(*content, strict=True)
     with ProgressBar(f"fitting to {len(pairs)} {'volumes' if volumes else 'images'}", hidden=as_json) as bar:
         try:
             refiner = Refiner.fit(

@@ -74,6 +74,9 @@ def infer(
         raise unknown("value of --write", write, ("mar", "mpe"))
     if write is not None and output is None:
         raise InputError(f"--write {write} needs a file to write to: give -o FILE, or -o - for standard output")
+    kind = None if output is None else (write or ("mar" if decoder.has_probability else "mpe")).upper()
+    if kind == "MAR" and not decoder.has_probability:
+        raise InputError(f"--write {write} needs probabilities, which {decoder.name} does not return: use mpe")
     piped = output == Path("-")
     if output is not None and not piped:
         checked_target(output, model, evidence)
@@ -89,11 +92,7 @@ def infer(
             n_threads=threads,
             progress=bar.update,
         )
-    kind = None
     if output is not None:
-        kind = write.upper() if write is not None else "MPE" if result.probability is None else "MAR"
-        if kind == "MAR" and result.probability is None:
-            raise InputError(f"--write {write} needs probabilities, which {decoder.name} does not return: use mpe")
         text = format_mar(result.probability, cardinalities) if kind == "MAR" else format_mpe(result.labels)
         if piped:
             typer.echo(text, nl=False)

@@ -28,7 +28,7 @@ from locpmap.cli.refine_inputs import (
 )
 from locpmap.cli.refine_outputs import DEFAULT, FILES, MAX_MAPS, Decoded, Outputs
 from locpmap.cli.refine_summary import summary
-from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, Tiled, is_tiled, refine_tiled
+from locpmap.cli.refine_tiled import DEFAULT_ARRAYS, is_tiled, refine_tiled
 from locpmap.errors import InputError, LocpmapError
 
 if TYPE_CHECKING:
@@ -190,8 +190,8 @@ def refine(
         options |= {"names": names is not None, "keep overlay": "overlay" in (kept or ())}
         if wrong := [name for name, given in options.items() if given]:
             raise InputError(f"--{wrong[0]} is given, expected none for {output} of tiles")
-        tiled = Tiled(tile, max_sweeps, kept or DEFAULT_ARRAYS, decide, scheduler)
-        refine_tiled(image, logits, output, refiner, settings, tiled, as_json=as_json)
+        how: dict[str, Any] = {"tile": tile, "max_sweeps": max_sweeps, "scheduler": scheduler, "as_json": as_json}
+        refine_tiled(image, logits, output, refiner, settings, kept or DEFAULT_ARRAYS, decide, **how)
         return
     if scheduler is not None:  # workers may have another working directory
         image, logits, output = image.resolve(), logits and logits.resolve(), output.resolve()
@@ -242,7 +242,7 @@ class Run:
     force: bool
     deciding: Deciding | None = None
 
-    def prepared(self, outputs: Sequence[Outputs], progress: Progress | None = None) -> Run:
+    def prepared(self, outputs: Sequence[Outputs], progress: Progress) -> Run:
         """Return the run with the statistics that decisions need, unless all inputs are finished."""
         waiting = (one for one in outputs if self.force or not one.finished(self.recorded, checksums_of(one.pair)))
         if self.deciding is None or next(waiting, None) is None:
@@ -274,7 +274,7 @@ class Run:
                 except MemoryError:
                     errors[name] = f"{name} does not fit into memory"
                 except OSError as error:
-                    errors[name] = f"{error.filename or name} cannot be read or written: {error.strerror}"
+                    errors[name] = f"{error.filename or name} cannot be read or written: {error.strerror or error}"
                 progress(len(done) + len(errors), len(outputs))
         return [done[name] for name in sorted(done)], errors
 
@@ -323,13 +323,14 @@ class Run:
         return decoded._replace(samples=samples(prepared.potentials, sampler, **where))
 
 
-def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, others: Sequence[Path | None] = ()) -> None:
-    """Raise if the folder cannot be created, or a target cannot be written or is also an input."""
+def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, others: Sequence[Path | None]) -> None:
+    """Raise if the folder cannot be created, or a target cannot be written, is an input or of another program."""
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
 
     check_folder(output, () if alone else [path for each in outputs for path in each.pair.paths])
     for each in outputs if output.exists() else ():
+        each.earlier()
         for path in each.targets(is_raster(each.pair.image)):
             checked_target(path, *((*each.pair.paths, *others) if path.exists() else ()))
 

@@ -76,9 +76,7 @@ class Deciding:
             over = f"{len(self.statistics)} images {hashlib.sha256(sums.encode()).hexdigest()[:16]}"
         return {"decide": self.measure, "abstain": self.abstain, "over": over}
 
-    def with_statistics(
-        self, refine: Callable[[Pair], Result], progress: Callable[[int, int], None] | None = None
-    ) -> Deciding:
+    def with_statistics(self, refine: Callable[[Pair], Result], progress: Callable[[int, int], None]) -> Deciding:
         """Return the same with the statistics of its inputs; those that cannot be refined are left out."""
         if not self.statistics:
             return self
@@ -88,8 +86,7 @@ class Deciding:
         for n, pair in enumerate(self.statistics):
             with suppress(LocpmapError, OSError, MemoryError):  # reported when the input itself is refined
                 decider.add(refine(pair))
-            if progress is not None:
-                progress(n + 1, len(self.statistics))
+            progress(n + 1, len(self.statistics))
         return replace(self, decider=decider) if decider.n_images else self
 
     def __call__(self, result: Result) -> Decision:

@@ -144,8 +144,6 @@ class Pair:
             raise InputError(
                 f"{self.scores} has shape {scores.shape}{like}, expected scores (H, W, labels) or (labels, H, W)"
             )
-        if image.dtype == np.bool_:
-            image = image.astype(np.uint8)
         masks = [found.masked for found in (raster, network) if found is not None and found.masked is not None]
         masked = np.logical_or.reduce([_enlarged(mask, image.shape[:2]) for mask in masks]) if masks else None
         return Content(image, scores, masked, None if raster is None else raster.place)
@@ -168,7 +166,9 @@ def _enlarged(mask: Array, size: tuple[int, ...]) -> Array:
 def check_names(names: Sequence[str], n_labels: int | None) -> None:
     """Raise unless there is one name per label, or the number of labels is not known."""
     if n_labels is not None and len(names) != n_labels:
-        raise InputError(f"--names has {len(names)} names, expected {n_labels}, one per label")
+        raise InputError(
+            f"there are {len(names)} names of labels, expected {n_labels}, one per label: see --names and names.txt"
+        )
 
 
 def path_of(word: str) -> Path:

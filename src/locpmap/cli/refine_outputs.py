@@ -14,6 +14,7 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.cli.refine_inputs import Content, Pair
+from locpmap.errors import InputError
 
 if TYPE_CHECKING:
     from locpmap.cli.refine_deciding import Deciding
@@ -79,14 +80,26 @@ class Outputs:
             endings += [f"{name}.tif" for name in (*self.keep, *samples) if name != "overlay"]
         return [*map(self.path, endings), self.record]
 
+    def earlier(self) -> dict[str, Any]:
+        """Return the record of an earlier run; empty if there is none or it is damaged.  Raise for any other file."""
+        try:
+            record = json.loads(self.record.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        if not isinstance(record, dict) or "settings" not in record:
+            raise InputError(
+                f"{self.record} is not a record of `locpmap refine`, which would replace it: expected another folder"
+            )
+        return record
+
     def finished(self, settings: dict[str, Any], inputs: list[str]) -> dict[str, Any] | None:
         """Return the record of a finished run with these settings and inputs, or None."""
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            record = json.loads(self.record.read_text("utf-8"))
+            record = self.earlier()
             same = record["settings"] == settings and record["inputs"] == inputs and "changes" in record
             same = same and all("area" in row or "mean_volume" in row for row in record["labels"])  # not of 0.1.0
-            if same and all(Path(name).is_file() for name in map(self.folder.__truediv__, record["files"])):
-                return dict(record)
+            if same and all((self.folder / name).is_file() for name in record["files"]):
+                return record
         return None
 
     def write(
@@ -146,10 +159,11 @@ class Outputs:
         return record
 
     def _written_earlier(self) -> set[str]:
-        """Return the names of the files of this input that an earlier record lists."""
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            names = json.loads(self.record.read_text("utf-8"))["files"]
-            return {name for name in names if name.startswith(f"{self.pair.name}.") and Path(name).name == name}
+        """Return the names of the files of this input that an earlier record lists, without those that are inputs."""
+        record, inputs = self.earlier(), {path.resolve() for path in self.pair.paths}
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
+            names = {name for name in record["files"] if name.startswith(f"{self.pair.name}.")}
+            return {name for name in names if Path(name).name == name and (self.folder / name).resolve() not in inputs}
         return set()
 
     def _write_maps(self, content: Content, result: Result, n_labels: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,22 +20,6 @@ if TYPE_CHECKING:
 
 ENDING = ".zarr"
 DEFAULT_ARRAYS = ("labels", "entropy")
-
-
-@dataclass(frozen=True)
-class Tiled:
-    """Options of a run in tiles."""
-
-    tile: int
-    max_sweeps: int
-    keep: Sequence[str]
-    decide: str | None
-    scheduler: str | None
-
-    @property
-    def arrays(self) -> tuple[str, ...]:
-        """Names of the arrays to write: those of ``--keep``, and those that a decision reads."""
-        return (*self.keep, *(("labels", "probability") if self.decide else ()))
 
 
 def is_tiled(image: Path, output: Path) -> bool:
@@ -56,8 +39,12 @@ def refine_tiled(
     output: Path,
     refiner: Refiner,
     settings: Settings,
-    tiled: Tiled,
+    keep: Sequence[str],
+    decide: str | None,
     *,
+    tile: int,
+    max_sweeps: int,
+    scheduler: str | None,
     as_json: bool,
 ) -> None:
     """Refine one raster, decide its labels if wanted, and print a summary."""
@@ -65,15 +52,15 @@ def refine_tiled(
     from locpmap.deciding.measures import OVERLAPS
     from locpmap.scale import decide_tiled, refine_tiled
 
-    if tiled.decide is not None and tiled.decide not in OVERLAPS:
-        raise InputError(f"--decide is {tiled.decide}, expected {' or '.join(OVERLAPS)} for {output} of tiles")
+    if decide is not None and decide not in OVERLAPS:
+        raise InputError(f"--decide is {decide}, expected {' or '.join(OVERLAPS)} for {output} of tiles")
     if settings.layout not in ("auto", "hwk"):
         raise InputError(f"--layout is {settings.layout}, expected hwk for {output} of tiles")
     options: dict[str, Any] = {
         "scores": settings.scores,
         "stride": 1.0 if settings.stride is None else settings.stride,
-        "decoder": settings.decoder(max_sweeps=tiled.max_sweeps),
-        "tile": tiled.tile,
+        "decoder": settings.decoder(max_sweeps=max_sweeps),
+        "tile": tile,
         "seed": settings.seed,
         "device": "cpu" if settings.device == "auto" else settings.device,  # the same on all workers
     }
@@ -81,19 +68,20 @@ def refine_tiled(
     if any(output.resolve().is_relative_to(source.resolve()) for source in (image, logits) if source):
         raise InputError(f"{output} is also an input or inside one, expected another name for the results")
     result = refine_tiled(pixels, scores, refiner, mask=mask, **options)
-    with open_workers(tiled.scheduler) as pool, ProgressBar("refining", hidden=as_json) as bar:
+    with open_workers(scheduler) as pool, ProgressBar("refining", hidden=as_json) as bar:
 
         def progress(done: int, total: int, rate: float) -> None:
             bar.update(done, total, f"{done} of {total} tiles, {rate:,.0f} pixels/s")
 
-        summary = result.write(output, arrays=tiled.arrays, scheduler=pool, progress=progress)
+        arrays = (*keep, *(() if decide is None else ("labels", "probability")))  # a decision reads the last two
+        summary = result.write(output, arrays=arrays, scheduler=pool, progress=progress)
     record = {"output": str(output), **vars(summary), "pixels_per_second": summary.pixels_per_second}
     sentence = _sentence(output, summary)
-    if tiled.decide is not None:
-        with ProgressBar(f"deciding for {tiled.decide}", hidden=as_json) as bar:
-            expected = float(decide_tiled(output, tiled.decide, progress=bar.update).expected)
-        record["decision"] = {"measure": tiled.decide, "expected": expected}
-        sentence += f"; decided for {tiled.decide} over the raster: expected {expected:.4f}"
+    if decide is not None:
+        with ProgressBar(f"deciding for {decide}", hidden=as_json) as bar:
+            expected = float(decide_tiled(output, decide, progress=bar.update).expected)
+        record["decision"] = {"measure": decide, "expected": expected}
+        sentence += f"; decided for {decide} over the raster: expected {expected:.4f}"
     typer.echo(json.dumps(record) if as_json else sentence)
 
 
