@@ -150,6 +150,19 @@ def test_small_differences_and_missing_georeferences_are_accepted(tmp_path: Path
         refine_tiled(open_raster(whole), open_raster(scores))
 
 
+def test_slices_are_those_of_arrays(tmp_path: Path) -> None:
+    pixels, _ = example()
+    pixels[::3, ::4] = 0
+    raster = open_raster(write(tmp_path / "a.tif", pixels, nodata=0))
+    for index in (np.s_[::10], np.s_[:, :5], np.s_[::3, 2:9:2], np.s_[-9:, 20::5]):
+        np.testing.assert_array_equal(raster[index], pixels[index])
+        np.testing.assert_array_equal(raster.without_data(index), (pixels[index] == 0).all(axis=2))
+    np.testing.assert_array_equal(raster[::3, 2:9:2, 1:], pixels[::3, 2:9:2, 1:])
+    for wrong in (3, np.s_[:, 3], np.s_[::-1], ...):
+        with pytest.raises(InputError, match="expected slices with positive steps"):
+            raster[wrong]
+
+
 def test_tiled_unaries_without_data_are_masked(tmp_path: Path) -> None:
     pytest.importorskip("dask")
     _, unary = example()

@@ -45,7 +45,8 @@ def decide_tiled(
         InputError: If the folder holds no finished run with labels and probabilities, or cannot be read or written.
 
     Notes:
-        The raster is read in blocks of 1024 × 1024 pixels, so the decision does not depend on the tiles.
+        The raster is read in blocks of 1024 × 1024 pixels, and a volume in blocks of 1024 planes and rows, so the
+        decision does not depend on the tiles.
 
     Example:
         >>> import os, tempfile

@@ -39,7 +39,6 @@ class Decoding:
     seed: int
     backend: str
     device: str
-    n_threads: int | None = 1  # workers decode one tile per core
     least_weight: float | None = None  # the raster's smallest Potts weight, which determines the kind of noise
     finish: Finish | None = None  # applied to the result of a window
 
@@ -67,7 +66,8 @@ class Decoding:
         return Decoded(result.labels[core].astype(np.int16), probability, result.converged, areas)
 
     def _infer(self, potentials: Potentials) -> Result:
-        how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": self.n_threads}
+        # Workers decode one tile per core.
+        how: dict[str, Any] = {"backend": self.backend, "device": self.device, "n_threads": 1}
         pairwise = replace(potentials.pairwise, whole_least=self.least_weight)
         return infer(replace(potentials, pairwise=pairwise), self.decoder, seed=self.seed, **how)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ import numpy as np
 from locpmap.arrays import Restore, refuse_masked
 from locpmap.errors import InputError, InputTypeError, one_of, within
 from locpmap.formats.atomic import PathLike
+from locpmap.formats.rasters import check_same_place
 from locpmap.graphs import Grid, Volume
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.potentials import Potentials
@@ -26,7 +26,7 @@ from locpmap.refining.refiner import Refiner
 from locpmap.refining.weights import Adjustment, Errors, Weights
 from locpmap.scale.api import TiledResult, tiled
 from locpmap.scale.model import as_window
-from locpmap.scale.sources import as_mask, as_source, check_places, fingerprint, piece_of, read_piece
+from locpmap.scale.sources import TiffFile, as_mask, as_source, fingerprint, piece_of, read_piece
 from locpmap.scale.tiling import Box, reach_of
 from locpmap.scale.whole_raster import Palette, at_lattice, predicted_fractions
 from locpmap.unaries import read_spacing
@@ -116,7 +116,8 @@ def refine_tiled(
     shape = size if pixels is None else tuple(pixels.shape)
     if shape[:n_axes] != size or len(shape) > n_axes + 1 or 0 in shape:
         raise InputError(f"image has shape {shape}, expected {size} like logits, with or without channels")
-    check_places(pixels, source)
+    if isinstance(pixels, TiffFile) and isinstance(source, TiffFile):
+        check_same_place(pixels.place, source.place, (pixels.path, source.path))
     mask = as_mask(mask_by_name(mask), size, logits=source, image=pixels)
     refiner = as_refiner(model).suited(sides)
     learned = (refiner.weights, refiner.adjustment, float(stride), sides)
@@ -243,16 +244,13 @@ class RefinedRaster:
 
     def identity(self) -> dict[str, Any]:
         """Return the shape, fingerprints of sources and weights, and the options."""
-        digest = hashlib.sha256()
-        for name in self.weights.__dataclass_fields__:
-            digest.update(np.ascontiguousarray(getattr(self.weights, name)).data)
         return {
             "shape": list(self.builder.shape),
             "logits": fingerprint(self.logits),
             "image": None if self.image is None else fingerprint(self.image),
             "mask": None if self.mask is None else fingerprint(self.mask),
-            "model": digest.hexdigest()[:32],
             "refining": {**asdict(self.adjustment), "stride": self.stride, "scores": self.scores},
+            "model": self.weights.identity(self.adjustment),
             "spacing": self.spacing,
         }
 

@@ -20,7 +20,7 @@ from locpmap.arrays import Array, is_tensor, to_numpy
 from locpmap.errors import InputError, InputTypeError, imported
 from locpmap.formats.arrays import describe
 from locpmap.formats.atomic import PathLike, checked_path
-from locpmap.formats.rasters import Place, check_same_place, is_raster, open_tiff, place_of, rasterio_for, without_data
+from locpmap.formats.rasters import Place, is_raster, open_tiff, place_of, rasterio_for, without_data
 from locpmap.formats.readable import reason
 
 Index = tuple[slice, ...]
@@ -95,11 +95,13 @@ class TiffFile:
         return self._read(index if isinstance(index, tuple) else (index,), without_data)
 
     def _read(self, index: Index, reader: Callable[[Any, Any], Array]) -> Array:
-        rows, columns = (*index[:2], *[slice(None)] * (2 - len(index)))
-        window = tuple(part.indices(n)[:2] for part, n in zip((rows, columns), self.shape, strict=False))
+        rows, columns = parts = (*index[:2], *[slice(None)] * (2 - len(index)))
+        if not all(isinstance(part, slice) and (part.step is None or part.step > 0) for part in parts):
+            raise InputError(f"{self.path} is indexed by {index}, expected slices with positive steps")
+        window = tuple(part.indices(n)[:2] for part, n in zip(parts, self.shape, strict=False))
         with open_tiff(self.path) as file:
             try:
-                return reader(file, window)
+                return reader(file, window)[..., :: rows.step, :: columns.step]
             except rasterio_for(self.path).errors.RasterioError as error:
                 raise InputError(f"{self.path} cannot be read: {reason(error.__cause__ or error)}") from None
 
@@ -251,12 +253,6 @@ def as_mask(value: Any, size: tuple[int, ...], **sources: Any) -> Any:
             raise InputError("mask ignores every site, expected at least one that takes part")
     files = tuple(source for source in sources.values() if isinstance(source, TiffFile) and source.has_mask)
     return Masks(mask, files, size) if files else mask
-
-
-def check_places(image: Any, scores: Any) -> None:
-    """Raise if two TIFF files do not cover the same area on the ground."""
-    if isinstance(image, TiffFile) and isinstance(scores, TiffFile):
-        check_same_place(image.place, scores.place, (image.path, scores.path))
 
 
 class Piece:
