@@ -11,7 +11,7 @@ import pytest
 from tests.oracles.statistics import z_bound
 
 import locpmap as lp
-from locpmap.errors import LocpmapError
+from locpmap.errors import InputError, LocpmapError
 from locpmap.features import GivenUnary
 from locpmap.graphs import Volume
 from locpmap.learning import FitOptions
@@ -131,6 +131,11 @@ def test_given_unaries_are_combined_with_the_edges_of_a_scan() -> None:
     assert GivenUnary.from_dict(given.to_dict()) == given
     only = GivenUnary(1, spacing=SPACING)((scan, None))
     np.testing.assert_array_equal(only.pairwise[0, :, 0], found.pairwise[0, :, 0])
+    with pytest.raises(InputError, match=r"image \(2, 2, 3, 4\), expected one image of the same size"):
+        given((logits, np.stack([scan, scan])))
+    for wrong in (logits, (logits, scan, scan)):
+        with pytest.raises(InputError, match=r"the input is a (ndarray|tuple), expected a pair \(unary, image\)"):
+            given(wrong)  # type: ignore[arg-type]
 
 
 IMAGES, LABELS = np.zeros((3, 2, 3, 4)), np.zeros((3, 2, 3, 4), int)

@@ -212,8 +212,10 @@ def test_bad_edges_are_refused():
     X, y, edges = weather()
     with pytest.raises(ValueError, match="edge_features is given without edges"):
         CRFClassifier().fit(X, y, edge_features=np.ones((59, 1)))
-    with pytest.raises(ValueError, match="fitted without edges"):
+    with pytest.raises(ValueError, match=r"^edges is given, expected none .* fitted without edges"):
         CRFClassifier().fit(X, y).predict(X, edges)
+    with pytest.raises(ValueError, match=r"^edge_features is given, expected none"):
+        CRFClassifier().fit(X, y).predict(X, edge_features=np.ones((59, 1)))
     with pytest.raises(ValueError, match=r"edges\[0\] is \(0, 60\)"):
         CRFClassifier().fit(X, y, [[0, 60]])
     with pytest.raises(ValueError, match="features constant, expected feature 0, feature 1"):
@@ -345,6 +347,7 @@ def test_features_can_be_computed_by_the_caller():
     model = ImageCRF(features=None, n_samples=4, random_state=0).fit(features, label_maps)
     own = ImageCRF(n_samples=4, random_state=0).fit(images, label_maps)
     np.testing.assert_array_equal(model.predict(features), own.predict(images))
+    np.testing.assert_array_equal(own.predict(features), own.predict(images))  # features= is for images
     with pytest.raises(ValueError, match="Features of one input"):
         model.predict(lp.ImageFeatures()(images[0]))
 

@@ -14,6 +14,7 @@ import pytest
 from locpmap import arrays
 from locpmap.errors import InputError, InputTypeError, LocpmapError
 from locpmap.features import DIRECTIONS, Features, ImageFeatures
+from locpmap.features.features import wiring_of
 from locpmap.graphs import Graph
 
 EVERYTHING = ImageFeatures(("intensity", "position"), ("constant", "ends", "difference", "contrast"))
@@ -108,10 +109,12 @@ def test_wiring_of_a_grid(shape: tuple[int, int], connectivity: int) -> None:
 
 
 def test_wiring_is_cached_and_a_graph_has_one_direction() -> None:
+    wiring_of.cache_clear()
     features = Features.graph(numbers(3, 2), [[0, 1], [2, 1]])
     assert len(features.directions) == 1
     assert features.wiring(tied=False).group.tolist() == [0, 0]
     assert features.wiring(tied=False) is features.wiring(tied=False)
+    assert wiring_of.cache_info().misses == 1  # the lists for tied tables are not built
 
 
 def test_slice_is_a_view() -> None:

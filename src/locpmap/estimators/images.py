@@ -253,7 +253,7 @@ class ImageCRF(CRFEstimator):
         images = _several(images)
         if isinstance(images, list):
             return [read(result) for result in self._infer(images)]
-        extract = self.crf_.features
+        extract = None if isinstance(images, Features) else self.crf_.features
         if isinstance(extract, ImageFeatures) and images.ndim != (3 if extract.channels is None else 4):
             expected = "(N, H, W)" if extract.channels is None else f"(N, H, W, {extract.channels})"
             raise InputError(f"images has shape {images.shape}, expected {expected} or a list of images")

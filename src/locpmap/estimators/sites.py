@@ -254,7 +254,8 @@ class CRFClassifier(ClassifierMixin, CRFEstimator):  # type: ignore[misc]
     def _decode(self, X: Any, edges: Any, edge_features: Any) -> Any:
         check_is_fitted(self)
         if not self.joined_:
-            raise InputError("edges is given, expected none since this classifier was fitted without edges")
+            name = "edge_features" if edges is None else "edges"
+            raise InputError(f"{name} is given, expected none since this classifier was fitted without edges")
         X = validate_data(self, X, dtype=np.float64, reset=False)
         return self._infer(_features(X, edges, edge_features))
 

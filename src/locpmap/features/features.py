@@ -266,11 +266,13 @@ class Features:
         Returns:
             Wiring: Groups, ends and neighbour lists of the edges.
         """
+        if tied not in self._wirings:
+            self._wirings[tied] = wiring_of(self.structure, tied)
         return self._wirings[tied]
 
     @cached_property
-    def _wirings(self) -> tuple[Wiring, Wiring]:
-        return wiring_of(self.structure, False), wiring_of(self.structure, True)
+    def _wirings(self) -> dict[bool, Wiring]:
+        return {}  # filled on demand, and shared with the results of `take`
 
     def spaced(self, spacing: Any) -> Self:
         """Return the features of a volume with the given sides of voxels, which scale the features of edges.

@@ -58,6 +58,8 @@ class GivenUnary:
 
     def __call__(self, value: tuple[Any, Any]) -> Features:
         """Compute the features of one pair (unary, image), O(S · (D + F))."""
+        if not isinstance(value, tuple | list) or len(value) != 2:
+            raise InputError(f"the input is a {type(value).__name__}, expected a pair (unary, image)")
         unary, image = value
         sites = to_numpy(unary, "unary")
         axes = "H, W" if self.spacing is None else "D, H, W"
@@ -72,8 +74,9 @@ class GivenUnary:
         if not self.needs_image:
             return features
         seen = self._of_image()(image)
-        if seen.structure != features.structure:
-            raise InputError(f"unary has shape {sites.shape} and its image {np.shape(image)}, expected the same size")
+        if seen.batched or seen.structure != features.structure:
+            came = f"unary has shape {sites.shape} and its image {np.shape(image)}"
+            raise InputError(f"{came}, expected one image of the same size")
         dtype = np.result_type(features.unary, seen.pairwise)
         return replace(
             features,
