@@ -327,13 +327,6 @@ def test_labels_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "out.MPE").read_text() == "MPE\n3 1 0 2\n"
 
 
-def test_results_of_the_wrong_shape_are_refused() -> None:
-    with pytest.raises(lp.InputError, match=r"shape \(2, 2\), expected \(3, 3\)"):
-        format_mar(np.zeros((2, 2)), [2, 3, 2])
-    with pytest.raises(lp.InputError, match=r"shape \(2, 2\)"):
-        format_mpe(np.zeros((2, 2), int))
-
-
 # bad files
 
 

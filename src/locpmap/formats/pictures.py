@@ -104,10 +104,10 @@ def _legend_places(names: Sequence[str], width: int) -> tuple[list[tuple[int, in
     return places, row + 1 if any(names) else 0
 
 
-def write_overlay(path: PathLike, image: Array | None, labels: Array, entropy: Array, n_labels: int) -> None:
+def write_overlay(path: PathLike, image: Array, labels: Array, entropy: Array, n_labels: int) -> None:
     """Write a PNG of the grey image with coloured labels, which fade with entropy, and white outlines.
 
-    ``image`` is (H, W) or (H, W, C), or None for black.  ``labels`` and ``entropy`` are (H, W); label -1 is not drawn.
+    ``image`` is (H, W) or (H, W, C).  ``labels`` and ``entropy`` are (H, W); label -1 is not drawn.
     """
     from PIL import Image
 
@@ -162,13 +162,13 @@ def widest_slice(labels: Array, axis: int) -> int:
     return int(largest[len(largest) // 2])
 
 
-def _overlay(image: Array | None, labels: Array, entropy: Array, n_labels: int) -> Array:
+def _overlay(image: Array, labels: Array, entropy: Array, n_labels: int) -> Array:
     """Return the picture of `write_overlay`, (H, W, 3) uint8."""
-    grey = np.zeros(labels.shape, np.float32) if image is None else _brightness(image)
+    grey = _brightness(image)[..., None]
     sure = 1 - entropy.astype(np.float32) / math.log(n_labels)
     opacity = np.where(labels >= 0, OPACITY * sure, 0)[..., None]
     colours = label_colours(n_labels)[np.maximum(labels, 0)].astype(np.float32)
-    picture = grey[..., None] + opacity * (colours - grey[..., None])
+    picture = grey + opacity * (colours - grey)
     picture[label_outline(labels)] = 255
     return np.clip(picture + 0.5, 0, 255).astype(np.uint8)
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from locpmap.arrays import Array, to_labels, to_numpy
+from locpmap.arrays import Array
 from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.formats.atomic import PathLike, checked_path, write_text
 from locpmap.formats.readable import reading
@@ -337,19 +337,12 @@ def _numbers(values: Array) -> str:
     return " ".join(str(value) for value in values.ravel())
 
 
-def format_mar(probability: Any, cardinalities: Sequence[int]) -> str:
+def format_mar(probability: Array, cardinalities: Sequence[int]) -> str:
     """Format marginals (S, L) as MAR, each variable with its own number of labels."""
-    marginals = to_numpy(probability, "probability")
-    if marginals.ndim != 2 or len(marginals) != len(cardinalities) or marginals.shape[1] < max(cardinalities):
-        expected = (len(cardinalities), max(cardinalities))
-        raise InputError(f"probability has shape {marginals.shape}, expected {expected}")
-    rows = (f"{n} {_numbers(p[:n])}" for n, p in zip(cardinalities, marginals, strict=True))
-    return f"MAR\n{len(marginals)} {' '.join(rows)}\n"
+    rows = (f"{n} {_numbers(p[:n])}" for n, p in zip(cardinalities, probability, strict=True))
+    return f"MAR\n{len(probability)} {' '.join(rows)}\n"
 
 
-def format_mpe(labels: Any) -> str:
+def format_mpe(labels: Array) -> str:
     """Format labels (S,) as MPE."""
-    flat = to_labels(labels, "labels")
-    if flat.ndim != 1:
-        raise InputError(f"labels has shape {flat.shape}, expected (S,)")
-    return f"MPE\n{len(flat)} {' '.join(map(str, flat.tolist()))}\n"
+    return f"MPE\n{len(labels)} {' '.join(map(str, labels.tolist()))}\n"
