@@ -74,38 +74,33 @@ class Refined:
         if missing := [key for key in needed if key not in data]:
             raise InputError(f"data has no key {missing[0]!r}, expected it among {sorted(map(str, data))}")
         found = dict(data)
+        for name in needed:
+            if data[name] is not None and getattr(data[name], "ndim", None) not in (3, 4):
+                shape = tuple(np.shape(data[name]))
+                raise InputError(f"{name!r} has shape {shape}, expected one example with the channels first")
         image = None if self.image_key is None else data[self.image_key]
+        pixels = _plain(image)
+        if pixels is not None and not is_tensor(pixels):
+            pixels = np.moveaxis(pixels, 0, -1)  # `refine` expects the channels of arrays last
         for key in self.keys:
             logits = data[key]
-            for name, value in ((key, logits), (self.image_key, image)):
-                if value is not None and getattr(value, "ndim", None) not in (3, 4):
-                    shape = tuple(np.shape(value))
-                    raise InputError(f"{name!r} has shape {shape}, expected one example with the channels first")
             check_same_meta(image, logits, (repr(self.image_key), repr(key)))
             like = next((value for value in (image, logits) if hasattr(value, "copy_meta_from")), None)
             space: dict[str, Any] = {"layout": "khw"}
             if logits.ndim == 4:
                 sides = self.spacing if self.spacing is not None or like is None else like.pixdim
                 space = {"layout": "kdhw", "spacing": 1.0 if sides is None else sides}
-            result = self.refiner.refine(_channels_last(_plain(image)), _plain(logits), **space, **self.options)
+            result = self.refiner.refine(pixels, _plain(logits), **space, **self.options)
             if result.probability is None:
                 raise InputError(f"decoder is {result.method}, which returns no probabilities, expected one that does")
             probability = namespace(result.probability).moveaxis(result.probability, -1, 0)
             new = {key: result.labels[None], f"{key}_probability": probability, f"{key}_entropy": result.entropy[None]}
-            found |= {name: _with_meta(value, like) for name, value in new.items()}
+            if like is not None:
+                new = {name: type(like)(value).copy_meta_from(like) for name, value in new.items()}
+            found |= new
         return found
 
 
 def _plain(value: Any) -> Any:
     """Return a MetaTensor as a plain tensor, and other values unchanged."""
     return value.as_tensor() if hasattr(value, "as_tensor") else value
-
-
-def _channels_last(image: Any) -> Any:
-    """Return an image as :func:`locpmap.refine` expects it: channels first in tensors and last in arrays."""
-    return image if image is None or is_tensor(image) else np.moveaxis(image, 0, -1)
-
-
-def _with_meta(value: Any, like: Any) -> Any:
-    """Return a value as a MetaTensor with the metadata of another one, or unchanged for None."""
-    return value if like is None else type(like)(value).copy_meta_from(like)
