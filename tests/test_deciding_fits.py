@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 import locpmap as lp
+from locpmap.deciding.sampled import overlap_of_maps
 from locpmap.errors import InputError, InputTypeError
 from locpmap.refining.decided import DATASET, IMAGE, Gain, Judged, confusions
 
@@ -51,6 +54,23 @@ def test_gain_against_metrics_and_a_jackknife(measure: str) -> None:
     decided = [lp.deciding.decide(one.labels, one.probability, measure).labels for one in images]
     gains = [mean([(new, one.truth)]) - old for new, one, old in zip(decided, images, singles, strict=True)]
     assert values[IMAGE][1:] == pytest.approx((np.mean(gains), np.std(gains, ddof=1) / np.sqrt(6)), rel=1e-5)
+
+
+@pytest.mark.parametrize("measure", ["iou", "dice"])
+def test_standard_errors_of_the_gain_are_over_groups(measure: str) -> None:
+    overlap, tables = partial(overlap_of_maps, measure), confusions(measure, judged())
+    alone, copies = Gain(measure, tables).values(), Gain(measure, 2 * tables, 2 * [*range(6)]).values()
+    assert all(copies[where] == pytest.approx(alone[where]) for where in (IMAGE, DATASET))
+    old, image, dataset = (np.array(each) for each in zip(*tables, strict=True))
+    single = [overlap(b) - overlap(a) for a, b in zip(old, image, strict=True)]
+    changes: dict[str, list[float]] = {IMAGE: [], DATASET: []}  # without each group
+    for group in ([0, 3], [1], [2, 4, 5]):
+        changes[IMAGE].append(np.delete(single, group).mean())
+        before, after = (np.delete(each, group, axis=0).sum(axis=0) for each in (old, dataset))
+        changes[DATASET].append(overlap(after) - overlap(before))
+    values = Gain(measure, tables, [0, 1, 2, 0, 2, 2]).values()
+    for where, without in changes.items():
+        assert values[where] == pytest.approx((*alone[where][:2], np.sqrt(2 * np.var(without))))
 
 
 def test_verdict_counts_changes_of_more_than_two_standard_errors() -> None:

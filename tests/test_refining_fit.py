@@ -253,7 +253,10 @@ def test_ignored_pixels_do_not_change_the_scale() -> None:
     assert scales[0] == scales[1]
 
 
-def test_images_are_scored_with_weights_learned_without_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("n_images", "n_folds", "n_sampled"), [(N, 3, N), (4 * N, 3, 24), (4 * N, 30, 24)])
+def test_images_are_scored_with_weights_learned_without_them(
+    n_images: int, n_folds: int, n_sampled: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     trained_on: list[set[int]] = []
     scored: list[set[int]] = []
     zero = Weights([1.0], [1.0])
@@ -270,15 +273,16 @@ def test_images_are_scored_with_weights_learned_without_them(monkeypatch: pytest
     held_out = crossvalidation.held_out
     monkeypatch.setattr(crossvalidation, "learn", record_learning)
     monkeypatch.setattr(crossvalidation, "held_out", record_scoring)
-    labels = regions()
+    labels = np.concatenate([regions(seed) for seed in range(n_images // N)])
     given = examples(None, noisy(labels, 1.0), labels)
-    _, report = crossvalidation.cross_validated(given, 3, 0)
+    _, report = crossvalidation.cross_validated(given, n_folds, 0)
     all_examples = {id(example) for example in given}
     assert (trained_on[0], scored[0]) == (all_examples, set())  # the fit to all examples, which is returned
-    assert [fit | test for fit, test in zip(trained_on[1:], scored[1:], strict=True)] == [all_examples] * 3
+    assert [fit | test for fit, test in zip(trained_on[1:], scored[1:], strict=True)] == [all_examples] * n_folds
     assert not any(fit & test for fit, test in zip(trained_on[1:], scored[1:], strict=True))
     assert set().union(*scored) == all_examples
-    assert len(report.scores["refined"]) == len(report.maps["samples"]) == N
+    assert (len(report.scores["refined"]), len(report.maps["samples"])) == (n_images, n_sampled)
+    lp.Refiner(zero, {"report": report.to_dict()}).save(tmp_path / "mine.safetensors")  # which cannot hold NaN
 
 
 # scores

@@ -81,8 +81,11 @@ def test_means_of_groups_ignore_unknown_values() -> None:
 def test_standard_errors_of_the_report_are_over_groups() -> None:
     images, logits, labels = zip(*(case(seed % 3, informative=True) for seed in range(6)), strict=True)
     options: dict[str, Any] = {"layout": "hwk", "scores": "logits", "n_folds": 3}
-    report = lp.Refiner.fit(images, logits, labels, groups=[0, 1, 2, 0, 1, 2], **options).report
+    report = lp.Refiner.fit(images, logits, labels, groups=[0, 1, 2, 0, 1, 2], objective="iou", **options).report
     assert report is not None
+    assert report.decided is not None
+    assert sorted(report.decided.groups) == [0, 0, 1, 1, 2, 2]
+    assert list(report.decided.groups[::2]) == list(report.decided.groups[1::2])  # as the folds, which are whole groups
     copies = [total([score(softmax(logits[n]), labels[n])] * 2) for n in range(3)]
     found = sorted(one.loss for one in report.scores["network"])
     np.testing.assert_allclose(found, sorted(one.loss for one in copies), rtol=1e-5)

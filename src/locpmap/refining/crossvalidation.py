@@ -75,9 +75,10 @@ def cross_validated(
         for number, fold in enumerate(folds, start=1):
             rest = [example for n, example in enumerate(labelled) if n not in set(fold.tolist())]
             weights = learn(rest, seed, prior, progress=report)
+            n_sampled = sum(bool(one.maps) for one in found)
             waiting = [
                 pool.submit(held_out, labelled[n], weights, seed, sampled=place < MAX_SAMPLED * number // n_folds)
-                for place, n in enumerate(fold, start=len(found))
+                for place, n in enumerate(fold, start=n_sampled)
             ]
             judged: list[Judged] = []
             for one in waiting:
@@ -89,7 +90,7 @@ def cross_validated(
     groups = [labelled[n].group for fold in folds for n in fold]
     scores = {row: totals_of_groups([one.scores[row] for one in found], groups) for row in (NETWORK, SCALED, REFINED)}
     maps = {row: [one.maps[row] for one in found if one.maps] for row in (ALONE, SAMPLED)}
-    gain = None if objective is None else Gain(objective, decided)
+    gain = None if objective is None else Gain(objective, decided, groups)
     volumes = examples[0].given.spacing is not None
     learned = sentence_about(weights_of_all)
     return weights_of_all, Report(scores, maps, found[0].illustration, gain, unit, volumes, learned)

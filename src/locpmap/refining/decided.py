@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -9,8 +10,10 @@ import numpy as np
 from locpmap.arrays import Array
 from locpmap.deciding import Decider, decide
 from locpmap.deciding.inputs import TITLES
+from locpmap.deciding.sampled import overlap_of_maps
 from locpmap.errors import InputTypeError, one_of
-from locpmap.refining.scoring import N_STANDARD_ERRORS, confusion
+from locpmap.refining.groups import totals_of_groups
+from locpmap.refining.scoring import N_STANDARD_ERRORS, confusion, difference, total
 
 OBJECTIVES = ("iou", "dice")
 IMAGE, DATASET = "per image", "over the data set"
@@ -25,20 +28,17 @@ class Gain:
 
     measure: str
     images: Sequence[Confusions]
+    groups: Sequence[int] = ()  # of related images, one number per image; by default each image is a group
 
     def values(self) -> dict[str, tuple[float, float, float]]:
         """Return the measure of the labels, the difference that deciding makes, and its jackknife standard error."""
-        found = (np.stack(each) for each in zip(*self.images, strict=True))
-        before, image, dataset = found
-        n = len(before)
-        single = _overlap(self.measure, image) - _overlap(self.measure, before)
-        old, new = (_overlap(self.measure, each.sum(0)) for each in (before, dataset))
-        without = [_overlap(self.measure, each.sum(0) - each) for each in (before, dataset)]
-        errors = np.sqrt(np.var(single) / max(1, n - 1)), np.sqrt((n - 1) * np.var(without[1] - without[0]))
-        return {
-            IMAGE: (float(_overlap(self.measure, before).mean()), float(single.mean()), float(errors[0])),
-            DATASET: (float(old), float(new - old), float(errors[1])),
-        }
+        before, image, dataset = zip(*self.images, strict=True)
+        overlap, found = partial(overlap_of_maps, self.measure), {}
+        single = [[np.array([overlap(one), 1.0]) for one in each] for each in (before, image)]  # sums over 1 image
+        for where, tables, metric in ((IMAGE, single, _mean), (DATASET, (before, dataset), overlap)):
+            old, new = (totals_of_groups(each, self.groups or range(len(before))) for each in tables)
+            found[where] = (metric(total(old)), *difference(new, old, metric))
+        return found
 
     def __str__(self) -> str:
         lines = [
@@ -88,9 +88,6 @@ def confusions(measure: str, images: Sequence[Judged]) -> list[Confusions]:
     return found
 
 
-def _overlap(measure: str, confusion: Array) -> Array:
-    """Return the mean overlap (..) of confusion matrices (.., K, K), over labels that occur."""
-    both = np.diagonal(confusion, axis1=-2, axis2=-1)
-    sums = confusion.sum(-1) + confusion.sum(-2)
-    over = sums - both if measure == "iou" else sums / 2
-    return np.divide(both, over, out=np.zeros(both.shape), where=over > 0).sum(-1) / np.maximum(1, (over > 0).sum(-1))
+def _mean(sums: Array) -> float:
+    """Return the mean of numbers, from their sum and their count."""
+    return float(sums[0] / sums[1])

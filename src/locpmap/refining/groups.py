@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.refining.scoring import Score, total
+from locpmap.refining.scoring import Summed, total
 
 
 def places_of(groups: Sequence[int]) -> list[Array]:
@@ -30,6 +30,6 @@ def means_of_groups(values: Array, groups: Sequence[int]) -> Array:
         return np.stack([known[places].sum(axis=0) / counted[places].sum(axis=0) for places in places_of(groups)])
 
 
-def totals_of_groups(scores: Sequence[Score], groups: Sequence[int]) -> list[Score]:
+def totals_of_groups(scores: Sequence[Summed], groups: Sequence[int]) -> list[Summed]:
     """Return the score of all pixels of each group."""
     return [total([scores[n] for n in places]) for places in places_of(groups)]

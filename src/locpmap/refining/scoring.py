@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from functools import reduce
+from operator import add
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -48,6 +50,8 @@ class Score:
         return self.loss / self.n_pixels
 
 
+Summed = TypeVar("Summed", Score, Array)  # what can be added up over images
+
 METRICS: dict[str, Callable[[Score], float]] = {
     "IoU": lambda score: score.iou,
     "ECE": lambda score: score.ece,
@@ -77,13 +81,12 @@ def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
     return pair_counts(truth[counted], labels[counted], n_labels)
 
 
-def total(scores: Sequence[Score]) -> Score:
-    """Return the score of all images together."""
-    first, *others = scores
-    return sum(others, start=first)
+def total(scores: Sequence[Summed]) -> Summed:
+    """Return the score of all images together, or the sum of arrays."""
+    return reduce(add, scores)
 
 
-def difference(new: Sequence[Score], old: Sequence[Score], metric: Callable[[Score], float]) -> tuple[float, float]:
+def difference(new: Sequence[Summed], old: Sequence[Summed], metric: Callable[[Summed], float]) -> tuple[float, float]:
     """Return the difference (new - old) of a metric over all images, and its jackknife standard error over images.
 
     The standard error is NaN for a single image.
