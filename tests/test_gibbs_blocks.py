@@ -20,6 +20,7 @@ from locpmap.errors import InputError, InputTypeError, TooLargeError
 from locpmap.graphs import Graph, Grid, Volume
 from locpmap.graphs.block_draws import combs, forests, plan_draws
 from locpmap.inference import decoder, infer, samples
+from locpmap.inference.decoder import Problem
 from locpmap.inference.gibbs import Gibbs, start_labels
 from locpmap.inference.mixing import Halves, agreement, exchange
 from locpmap.kernels.block_plan import DrawPlan
@@ -443,11 +444,12 @@ def test_coverage_of_r_hat() -> None:
 
 @pytest.mark.parametrize("step", [1, 3, 64])
 def test_halves_of_any_number_of_samples(step: int) -> None:
-    halves = Halves()
-    for n in range(step, 600, step):
+    halves, n = Halves(), 0
+    while n < 600:
+        n = min(n + step, max(1, 2 * n))  # as chains advance
         totals = [np.full((1, 1, 1), n / 2.0), np.full((1, 1, 1), n / 4.0)]
         halves.note(n, totals)
-        if n >= max(4, 4 * step):
+        if n >= 4:
             first = min(halves.marks, key=lambda mark: abs(2 * mark[0] - n))[0]
             assert 1 / 4 <= first / n <= 3 / 4
             between = np.var([0.5, 0.25, 0.5, 0.25], ddof=1)
@@ -463,6 +465,19 @@ def test_status_tells_whether_chains_agree(probability: str) -> None:
     stuck = infer(pot, sites, seed=1)
     assert (stuck.status, stuck.converged) == (Status.NOT_MIXED, False)
     assert stuck.r_hat > 1.1 > infer(pot, replace(sites, blocks="clusters"), seed=1).r_hat
+
+
+@pytest.mark.parametrize("burn_in", [0, 10])
+def test_several_sweeps_per_step_give_the_same_chains(burn_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU performs up to 64 sweeps per step, which may be all counted ones of a chain."""
+    pot = Potentials.grid(np.zeros((8, 8, 2)), 4.0)
+    chains = Gibbs(n_samples=64, n_chains=4, burn_in=burn_in, thin=2, keep_samples=True)
+    one = infer(pot, chains, seed=1)
+    monkeypatch.setattr(Problem, "sweeps_per_step", property(lambda self: 64))
+    many = infer(pot, chains, seed=1)
+    assert (many.status, one.status) == (Status.NOT_MIXED, Status.NOT_MIXED)
+    assert (many.r_hat, many.n_effective) == (one.r_hat, one.n_effective)
+    np.testing.assert_array_equal(many.samples, one.samples)
 
 
 def test_status_of_mixed_and_of_short_chains() -> None:

@@ -23,7 +23,7 @@ def compare(pot: Potentials, method: str, within: float = 1e-9, **how: Any) -> A
     """Compare Triton's result with the reference's, and return the latter."""
     mine, reference = (infer(pot, method, backend=backend, **how) for backend in ("triton", "reference"))
     np.testing.assert_array_equal(mine.labels, reference.labels)
-    for name in ("probability", "log_partition"):
+    for name in ("probability", "log_partition", "r_hat", "n_effective"):
         if getattr(reference, name) is not None:
             np.testing.assert_allclose(getattr(mine, name), getattr(reference, name), rtol=0, atol=within)
     if reference.samples is None:
@@ -48,6 +48,7 @@ def few_sweeps_per_step(monkeypatch: pytest.MonkeyPatch) -> None:
         {"n_samples": 1, "burn_in": 0, "keep_samples": True},
         {"n_samples": 2, "burn_in": 1, "thin": 5, "keep_samples": True, "probability": "conditional"},
         {"n_samples": 6, "burn_in": 2, "n_chains": 2, "keep_samples": True},
+        {"n_samples": 16, "burn_in": 2, "n_chains": 2},
         {"n_samples": 10, "burn_in": 1, "n_chains": 2, "tempering": [1, 2], "keep_samples": True},
     ],
     ids=str,

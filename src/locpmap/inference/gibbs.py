@@ -1,6 +1,7 @@
 """Gibbs sampling: Markov chains of exact draws of sites or blocks, which converge to the model's distribution."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -127,12 +128,7 @@ class Gibbs(Sampler):
         plan = None
         if not clusters and not self._by_sites():
             plan = plan_draws(self.blocks, potentials.structure, potentials.n_labels)
-        how: dict[str, Any] = {
-            "first_counted": self.burn_in + self.thin,
-            "thin": self.thin,
-            "draws": plan,
-            "clusters": clusters,
-        }
+        chain = partial(Chain, first_counted=self.burn_in + self.thin, thin=self.thin, draws=plan, clusters=clusters)
         temperatures = temperatures_of(self.tempering)
         ladders: list[list[Chain]] = []
         for c in range(self.n_chains):
@@ -142,7 +138,7 @@ class Gibbs(Sampler):
                 mine = replace(problem, key=(problem.key[0], (problem.key[1] + number) % 2**32))
                 totals = None if t else problem.zeros(potentials.unary.shape, "float64")
                 where = (start_labels(self.start, mine), mine.key, problem.first_image, totals)
-                ladder.append(Chain(*where, start_temperature=temperature, **how))
+                ladder.append(chain(*where, start_temperature=temperature))
             ladders.append(ladder)
         return _State(ladders)
 
@@ -164,6 +160,8 @@ class Gibbs(Sampler):
     def _advance(self, problem: Problem, state: _State, upto: int, *, counted: bool, keep: bool) -> Any:
         """Perform sweeps, up to sweep ``upto`` at most; return their samples (R, N, S) if ``keep``."""
         tempered = len(state.ladders[0]) > 1
+        if counted and self.n_chains > 1:  # steps end where the number of samples has doubled, as `Halves` needs
+            upto = min(upto, self.burn_in + max(1, 2 * self._samples_at(state.sweeps)) * self.thin)
         n_sweeps = 1 if tempered else min(problem.sweeps_per_step, upto - state.sweeps)
         for ladder in state.ladders:
             ladder[0].adds = (VOTES if self.probability == "votes" else CONDITIONAL) if counted else NOTHING
