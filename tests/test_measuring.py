@@ -403,6 +403,14 @@ def test_bad_input_is_refused(arguments: Any, options: Any, kind: type[Exception
         lp.measure(*arguments, **options)
 
 
+@pytest.mark.parametrize(
+    ("decoder", "given"), [(lp.Gibbs(), "Gibbs"), ("locpmap", "'locpmap', expected a LocPMAP"), (200, "200")]
+)
+def test_other_decoders_are_refused_with_a_refiner(decoder: Any, given: str) -> None:
+    with pytest.raises(lp.errors.InputTypeError, match=f"decoder is {given}"):
+        lp.Refiner.load().measure(None, np.zeros((9, 9, 2)), "area", decoder)
+
+
 @pytest.mark.parametrize("given", [{"decoder": lp.LocPMAP()}, {"seed": 1}, {"first_image": 1}, {"device": "cpu"}])
 def test_sampling_options_are_refused_with_a_result(given: dict[str, Any]) -> None:
     result = lp.infer(SMALL, "locpmap", n_samples=4, keep_samples=True)

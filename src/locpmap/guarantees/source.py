@@ -38,6 +38,9 @@ class Source(NamedTuple):
         if self.has_image != other.has_image:
             states = ["no image", "an image"] if self.has_image else ["an image", "no image"]
             raise InputError(f"the input has {states[0]}, and the guarantee holds for inputs with {states[1]}")
+        if len(self.least) != len(other.least):
+            kinds = ("an image", "volumes") if self.least else ("a volume", "images")
+            raise InputError(f"the input is {kinds[0]}, and the guarantee holds for {kinds[1]}")
         sides = zip(self.least, other.least, self.most, strict=True)
         if not all(least / SAME_STRIDE <= side <= most * SAME_STRIDE for least, side, most in sides):
             pairs = zip(self.least, self.most, strict=True)

@@ -192,14 +192,10 @@ class Prepared:
             if decoder.probability == "votes":
                 return result
             return averaged(self.potentials, result, decoder, self.errors.votes, self.marginals)
-        if self._same_for_all_samples(decoder):
+        conditional = decoder.probability == "conditional" and not decoder.keep_samples and decoder.fields is None
+        if conditional and not self.potentials.pairwise.coupled:  # one sample gives the same result as many
             decoder = replace(decoder, n_samples=1, temperature=0.0)
         return infer(self.potentials, decoder, **how)
-
-    def _same_for_all_samples(self, decoder: LocPMAP) -> bool:
-        """Return whether one sample gives the same result as many: no coupling, and only conditional probabilities."""
-        conditional = decoder.probability == "conditional" and not decoder.keep_samples and decoder.fields is None
-        return conditional and not self.potentials.pairwise.coupled
 
     def sampler(self, decoder: LocPMAP) -> LocPMAP:
         """Return the decoder with the learned error fields and noise, unless it has fields of its own."""
@@ -233,7 +229,8 @@ class Prepared:
             Measurement: Mean, standard deviation and quantiles of the quantity.
         """
         chosen = decoder or MEASURING
-        found = measure(self.potentials, quantity, self.sampler(chosen), seed=seed, **options)
+        sampler = self.sampler(chosen) if isinstance(chosen, LocPMAP) else chosen
+        found = measure(self.potentials, quantity, sampler, seed=seed, **options)
         return replace(found, source=self.source_of_samples(chosen))
 
     def source_of_samples(self, decoder: LocPMAP) -> Source | None:
@@ -245,5 +242,4 @@ def as_calibrated(decoder: Decoder) -> bool:
     """Return whether a decoder draws the samples with which guarantees are calibrated: the default one."""
     if not isinstance(decoder, LocPMAP) or not isinstance(decoder.start, str):
         return False
-    names = ("n_samples", "blocks", "start", "temperature", "fields", "probability", "max_sweeps")
-    return all(getattr(decoder, name) == getattr(REFINING, name) for name in names)
+    return {**vars(decoder), "keep_samples": False} == vars(REFINING)
