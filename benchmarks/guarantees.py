@@ -24,9 +24,9 @@ from benchmarks.guarantees_page import RECORD
 from benchmarks.networks_data import Part, load
 from benchmarks.networks_models import open_network, predict
 from benchmarks.report import join_record
-from locpmap.guarantees.conformal import conformal_quantile
+from locpmap.guarantees.conformal import conformal_quantile, controlled
 from locpmap.guarantees.intervals import Calibration, Moments
-from locpmap.guarantees.thresholds import THRESHOLDS, set_threshold
+from locpmap.guarantees.thresholds import THRESHOLDS
 from locpmap.measuring.quantities import named_quantity
 from locpmap.refining.examples import VOID, gather
 from locpmap.refining.guaranteeing import QUANTITIES, measured
@@ -118,8 +118,8 @@ def split_sets(images: list[Image], rng: np.random.Generator) -> dict[str, float
     """Calibrate label sets on a random half of the images, and score those of the other half."""
     order = rng.permutation(len(images))
     old, new = ([images[k] for k in part] for part in np.array_split(order, 2))
-    threshold = set_threshold(np.mean([one.misses for one in old], axis=0), len(old), LEVEL)
-    place = int(np.searchsorted(THRESHOLDS, threshold))
+    allowed = controlled(np.mean([one.misses for one in old], axis=0), len(old), 1 - LEVEL)
+    place = int(np.flatnonzero(allowed)[-1])  # of the largest threshold
     covered, size = 1 - np.mean([one.misses[place] for one in new]), np.mean([one.set_sizes[place] for one in new])
     return {"coverage": float(covered), "labels": float(size)}
 

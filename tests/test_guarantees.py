@@ -17,7 +17,7 @@ from locpmap.errors import InputTypeError
 from locpmap.guarantees import Guarantee, Source
 from locpmap.guarantees.conformal import conformal_quantile, controlled, controlled_quantile, images_needed
 from locpmap.guarantees.intervals import FLOOR, N_SAMPLES, Calibration, Moments, _factor
-from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, label_sets, pixel_losses, set_threshold
+from locpmap.guarantees.thresholds import THRESHOLDS, label_sets, pixel_losses
 from locpmap.refining import draw, interval_of
 from locpmap.refining.examples import gather
 from locpmap.refining.guaranteeing import source_of
@@ -159,9 +159,10 @@ def test_label_sets_and_abstention_control_the_mean_loss_of_new_images() -> None
         losses = [pixel_losses(*pixels(rng)) for _ in range(20)]
         misses, errors = (np.mean(part, axis=0) for part in zip(*losses, strict=True))
         p, true = pixels(rng)
-        inside = p >= set_threshold(misses, 20, LEVEL)
+        guarantee = Guarantee({}, misses, errors, 20, Source("", 4))
+        inside = p >= guarantee.set_threshold(LEVEL)
         missed.append(1 - inside[np.arange(len(p)), true].mean())
-        decided = p.max(axis=1) >= abstention_threshold(errors, 20, 0.2)
+        decided = p.max(axis=1) >= guarantee.abstention_threshold(0.2)
         wrong.append((decided & (p.argmax(axis=1) != true)).mean())
     for loss, limit in ((missed, 1 - LEVEL), (wrong, 0.2)):
         error = np.std(loss) / np.sqrt(len(loss))
@@ -297,6 +298,11 @@ def test_source_of_examples() -> None:
         other = known._replace(least=sides, most=sides)
         with nullcontext() if fits else pytest.raises(lp.InputError, match="and the guarantee holds for 1 to 4, 1, 1"):
             known.check(other)
+    image = Source("mine", 2, 1.0)
+    with pytest.raises(lp.InputError, match="the input is an image, and the guarantee holds for volumes"):
+        known.check(image)
+    with pytest.raises(lp.InputError, match="the input is a volume, and the guarantee holds for images"):
+        image.check(known)
     strided = [replace(volumes[0], given=replace(volumes[0].given, scores=np.zeros((1, *n, 2)))) for n in STRIDED]
     assert source_of(strided, "mine").stride == pytest.approx(1)
 
@@ -464,11 +470,13 @@ def test_batches_of_images_and_odd_quantities() -> None:
 
 def test_nothing_is_decided_if_certain_pixels_are_wrong() -> None:
     """Abstention from all pixels has no errors, and needs no more images than the level."""
-    assert abstention_threshold(np.full(len(THRESHOLDS), 0.3), 19, 0.05) == np.inf
+    losses = np.full(len(THRESHOLDS), 0.3)
+    guarantee = Guarantee({}, losses, losses, 19, Source("", 2))
+    assert guarantee.abstention_threshold(0.05) == np.inf
     with pytest.raises(
         lp.InputError, match=r"abstain is 0\.05, which needs at least 19 images, and the guarantee has 18"
     ):
-        abstention_threshold(np.full(len(THRESHOLDS), 0.3), 18, 0.05)
+        replace(guarantee, n_images=18).abstention_threshold(0.05)
 
 
 def test_malformed_guarantee_in_a_file_is_refused(guaranteed: lp.Refiner) -> None:

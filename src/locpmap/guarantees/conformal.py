@@ -23,10 +23,10 @@ def images_needed(level: float) -> int:
     return math.ceil(level / max(1 - level, TINY) - ROUNDING)
 
 
-def check_number(n: int, level: float, what: str) -> None:
+def check_number(n: int, level: float) -> None:
     """Raise if n calibration images are too few for a level."""
     if n < (least := images_needed(level)):
-        raise InputError(f"level is {level:g}, which needs at least {least} images, and {what} has {n}")
+        raise InputError(f"level is {level:g}, which needs at least {least} images, and the guarantee has {n}")
 
 
 def conformal_quantile(scores: Array, level: float) -> float:

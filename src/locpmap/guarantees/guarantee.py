@@ -8,10 +8,10 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.errors import InputError, InputTypeError
-from locpmap.guarantees.conformal import check_number
+from locpmap.guarantees.conformal import check_number, controlled, images_needed
 from locpmap.guarantees.intervals import ENDS, N_SAMPLES, Calibration, Moments
 from locpmap.guarantees.source import Source
-from locpmap.guarantees.thresholds import THRESHOLDS, abstention_threshold, set_threshold
+from locpmap.guarantees.thresholds import THRESHOLDS
 
 VERSION = 1  # of the arrays in a file
 ASSUMPTION = (
@@ -100,13 +100,20 @@ class Guarantee:
         return np.maximum(low, least), np.minimum(high, most)
 
     def set_threshold(self, level: float) -> float:
-        """Return the smallest probability of the labels in a set, for `Result.label_sets`."""
-        check_number(self.n_images, level, "the guarantee")
-        return set_threshold(self.misses, self.n_images, level)
+        """Return the smallest probability of the labels in a set, with at most ``1 - level`` expected misses."""
+        check_number(self.n_images, level)
+        return float(THRESHOLDS[controlled(self.misses, self.n_images, 1 - level)].max())
 
     def abstention_threshold(self, risk: float) -> float:
-        """Return the smallest probability of the most probable label at which a pixel is decided."""
-        return abstention_threshold(self.errors, self.n_images, risk)
+        """Return the smallest probability of the best label at which a pixel is decided, with ``risk`` expected errors.
+
+        It is infinite, so that no pixel is decided, if too many pixels of probability 1 are wrong.
+        """
+        if self.n_images < (least := images_needed(1 - risk)):
+            raise InputError(
+                f"abstain is {risk:g}, which needs at least {least} images, and the guarantee has {self.n_images}"
+            )
+        return float(THRESHOLDS[controlled(self.errors, self.n_images, risk)].min(initial=np.inf))
 
     def arrays(self) -> dict[str, Array]:
         """Return the arrays for a file, by name."""

@@ -47,7 +47,7 @@ class Calibration:
         on the new image. Their scores are therefore exchangeable if the images are.
         """
         n = len(self.truth)
-        check_number(n, level, "the guarantee")
+        check_number(n, level)
         floor = _floor(np.concatenate([self.moments.std, new.std[None]]))
         scores = np.abs(self.truth - self.moments.mean) / (self.moments.std + floor)
         varies = self.moments.std > 0

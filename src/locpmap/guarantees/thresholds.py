@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from locpmap.arrays import Array
-from locpmap.errors import InputError
-from locpmap.guarantees.conformal import ROUNDING, controlled, images_needed
+from locpmap.guarantees.conformal import ROUNDING
 
 # Dense near 0 and 1, where most probabilities lie.
 THRESHOLDS = np.concatenate([[0.0], 1 / (1 + np.exp(-np.linspace(-9, 9, 721))), [1.0]])
@@ -26,21 +25,6 @@ def pixel_losses(probability: Array, truth: Array) -> tuple[Array, Array]:
     misses = np.searchsorted(np.sort(true), THRESHOLDS) / len(true)
     mistaken = np.sort(probability.max(axis=1)[probability.argmax(axis=1) != truth])
     return misses, (len(mistaken) - np.searchsorted(mistaken, THRESHOLDS)) / len(true)
-
-
-def set_threshold(misses: Array, n: int, level: float) -> float:
-    """Return the largest threshold with at most ``1 - level`` expected misses, given their means over n images."""
-    return float(THRESHOLDS[controlled(misses, n, 1 - level)].max())
-
-
-def abstention_threshold(errors: Array, n: int, risk: float) -> float:
-    """Return the smallest threshold with at most ``risk`` expected errors, given their means over n images.
-
-    It is infinite, so that no pixel is decided, if too many pixels of probability 1 are wrong.
-    """
-    if n < (least := images_needed(1 - risk)):
-        raise InputError(f"abstain is {risk:g}, which needs at least {least} images, and the guarantee has {n}")
-    return float(THRESHOLDS[controlled(errors, n, risk)].min(initial=np.inf))
 
 
 def label_sets(probability: Any, level: float) -> Any:
