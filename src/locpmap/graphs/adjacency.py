@@ -24,14 +24,16 @@ def adjacency(n_sites: int, edges: npt.NDArray[np.int32]) -> Adjacency:
     slots = np.argsort(site, kind="stable").astype(np.int32)
     position = np.empty(2 * n_edges, np.int32)
     position[slots] = np.arange(2 * n_edges, dtype=np.int32)
-    opposite = np.where(slots < n_edges, slots + n_edges, slots - n_edges)
+    second = slots >= n_edges
+    edge = np.where(second, slots - n_edges, slots)
+    opposite = np.where(second, edge, slots + n_edges)
     indptr = np.zeros(n_sites + 1, np.int64)
     np.cumsum(np.bincount(site, minlength=n_sites), out=indptr[1:])
     return Adjacency(
         indptr=indptr,
-        neighbour=site[opposite].astype(np.int32),
-        edge=(slots % max(n_edges, 1)).astype(np.int32),
-        end=(slots >= n_edges).astype(np.uint8),
+        neighbour=site[opposite],
+        edge=edge,
+        end=second.astype(np.uint8),
         reverse=position[opposite],
     )
 

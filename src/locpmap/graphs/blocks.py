@@ -70,31 +70,14 @@ def plan_blocks(blocks: Any, structure: Box | Graph, n_labels: int, max_joint: i
 
 @lru_cache(CACHED_PLANS)
 def _line_plan(box: Box, names: tuple[str, ...]) -> BlockPlan:
-    return _flatten([_parts(box, name) if ":" in name else _lines(box, name) for name in names], box)
-
-
-def _lines(box: Box, name: str) -> Family:
-    axis = _axis(name)
-    number = np.moveaxis(np.arange(box.n_sites).reshape(box.shape), axis, -1)
-    # Lines of one colour, numbered in the whole grid or volume, share no edge.
-    across = list(box.global_coordinates())
-    across[axis] = np.zeros((1,) * len(across), np.int64)
-    colour = np.moveaxis(box.colours_of(tuple(across)), axis, -1)
-    lines = number.reshape(-1, number.shape[-1])[np.argsort(colour.ravel(), kind="stable")]
-    n_lines, length = lines.shape
-    chain = np.tile(np.arange(-1, length - 1), n_lines)
-    return Family(lines.ravel(), np.full(n_lines, length), chain, np.zeros(n_lines, bool))
-
-
-def _axis(line: str) -> int:
-    return -1 if line == "rows" else -2
+    return _flatten([_parts(box, name) for name in names], box)
 
 
 def _parts(box: Box, name: str) -> Family:
-    """Return chains of bounded length, "rows:n" or "columns:n": tiles of one row or column, solved as chains."""
+    """Return chains: tiles of one row or column, whole ("rows", "columns") or of bounded length ("rows:n")."""
     line, _, length = name.partition(":")
-    sides = [1] * len(box.shape)
-    sides[_axis(line)] = int(length)
+    axis, sides = -1 if line == "rows" else -2, [1] * len(box.shape)
+    sides[axis] = int(length or box.whole_shape[axis])
     tiles = _tiles(box, tuple(sides))
     begin = np.repeat(np.cumsum(tiles.length) - tiles.length, tiles.length)  # first position of each site's block
     chain = np.arange(len(tiles.site)) - begin - 1
@@ -108,11 +91,13 @@ def _tile_plan(box: Box, sides: tuple[int, ...]) -> BlockPlan:
 
 def _tiles(box: Box, sides: tuple[int, ...]) -> Family:
     tile = tuple(along // side for along, side in zip(box.global_coordinates(), sides, strict=True))
-    keys = np.stack([key.ravel() for key in np.broadcast_arrays(box.colours_of(tile), *tile)])
-    order = np.lexsort(keys[::-1])
-    starts = np.flatnonzero(np.diff(keys[:, order], axis=1).any(axis=0)) + 1
-    length = np.diff(starts, prepend=0, append=len(order))
-    return Family(order, length, np.full(len(order), -1), np.ones(len(length), bool))
+    key = box.colours_of(tile)  # and then the tile's number in the whole grid or volume
+    for along, length in zip(tile, box.whole_shape, strict=True):
+        key = key * length + along
+    order = np.argsort(key, axis=None, kind="stable")
+    starts = np.flatnonzero(np.diff(key.ravel()[order])) + 1
+    sizes = np.diff(starts, prepend=0, append=len(order))
+    return Family(order, sizes, np.full(len(order), -1), np.ones(len(sizes), bool))
 
 
 def check_near(box: Box, what: str) -> None:

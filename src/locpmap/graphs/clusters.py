@@ -33,12 +33,10 @@ def cluster_hierarchy(graph: Graph, n_levels: int, first: int = 4) -> Array:
     """
     n_levels = whole_number("n_levels", n_levels, 1, 30)
     first = whole_number("first", first, 1, graph.n_sites)
-    cluster, edges, levels = np.arange(graph.n_sites), graph.edges(), []
-    for doubling in range(max(0, round(np.log2(first))) + n_levels):
-        if doubling >= round(np.log2(first)):
-            levels.append(cluster)
-        cluster = _merged(cluster, edges)
-    return np.stack(levels)
+    edges, levels = graph.edges(), [np.arange(graph.n_sites)]
+    for _ in range(round(np.log2(first)) + n_levels - 1):
+        levels.append(_merged(levels[-1], edges))
+    return np.stack(levels[-n_levels:])
 
 
 def _merged(cluster: Array, edges: Array) -> Array:

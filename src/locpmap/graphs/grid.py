@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from locpmap.errors import InputError, whole_number
-from locpmap.graphs.adjacency import Adjacency
+from locpmap.graphs.adjacency import Adjacency, adjacency
 
 MAX_SITE = 2**48  # site numbers, which key the noise, have 48 bits
 _NAMES: dict[tuple[int, ...], str] = {
@@ -78,31 +78,8 @@ class Box(ABC):
         return np.concatenate(pairs)
 
     def adjacency(self) -> Adjacency:
-        """Return neighbour lists: the same as those of `adjacency` for these edges, without sorting."""
-        n_steps, begin = len(self.steps), 0
-        number = np.arange(self.n_sites, dtype=np.int32).reshape(self.shape)
-        # Per site, the edges of which it is the first end, by step, and then those of which it is the second end.
-        edge = np.full((*self.shape, 2 * n_steps), -1, np.int32)
-        neighbour, reverse = np.empty_like(edge), np.empty_like(edge)
-        ends = [ends_of(step, *self.shape) for step in self.steps]
-        for d, ((first, second), size) in enumerate(zip(ends, self.direction_sizes, strict=True)):
-            edges = np.arange(begin, begin + size, dtype=np.int32).reshape(number[first].shape)
-            edge[..., d][first] = edge[..., n_steps + d][second] = edges
-            neighbour[..., d][first], neighbour[..., n_steps + d][second] = number[second], number[first]
-            begin += size
-        present = edge >= 0
-        slot = np.cumsum(present, dtype=np.int32).reshape(edge.shape) - 1
-        for d, (first, second) in enumerate(ends):
-            reverse[..., d][first] = slot[..., n_steps + d][second]
-            reverse[..., n_steps + d][second] = slot[..., d][first]
-        is_second = np.arange(2 * n_steps) >= n_steps
-        return Adjacency(
-            indptr=np.concatenate([[0], slot[..., -1].ravel() + 1]),
-            neighbour=neighbour[present],
-            edge=edge[present],
-            end=np.broadcast_to(is_second, edge.shape)[present].astype(np.uint8),
-            reverse=reverse[present],
-        )
+        """Return neighbour lists."""
+        return adjacency(self.n_sites, self.edges())
 
     def global_coordinates(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Return the coordinates in the larger grid or volume, one array per axis: (H, 1) and (1, W) on a grid."""
