@@ -52,7 +52,7 @@ class ICMIter(TallySampler):
         perturbation = Perturbation(DROP, float(self.drop), *problem.key)
         climb = Climb(perturbation, start, given, self.max_sweeps, problem.first_image)
         draw = partial(problem.kernels.climb, problem.view, climb)
-        return Tally.start(problem, draw, self.max_sweeps, self.n_samples)
+        return Tally(draw, self.max_sweeps, problem.kernels.start_totals(problem.view, "votes", self.n_samples))
 
     def _noise(self, potentials: Potentials) -> None:
         return None

@@ -131,7 +131,8 @@ class LocPMAP(TallySampler):
         how = (start, given, self.max_sweeps, problem.first_image, noise == "lazy", blocks, fields)
         climb = Climb(perturbation, *how, clocks=noise == "joint")
         draw = partial(problem.kernels.climb, problem.view, climb)
-        tally = Tally.start(problem, draw, self.max_sweeps, self.n_samples, self.probability, fields=fields is not None)
+        totals = problem.kernels.start_totals(problem.view, self.probability, self.n_samples, fields=fields is not None)
+        tally = Tally(draw, self.max_sweeps, totals)
         if fields is not None and self.fields is not None and self.probability == "conditional":
             add = partial(problem.kernels.add_fields, problem.view, climb)
             tally.view_of = lambda span: problem.view.with_unary(add(span))

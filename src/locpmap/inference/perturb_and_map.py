@@ -19,6 +19,7 @@ from locpmap.errors import InputError, TooLargeError
 from locpmap.inference.decoder import IMPOSSIBLE, Outcome, Problem
 from locpmap.inference.graph_cut import best_cut, check_attraction
 from locpmap.inference.sampling import Tally, TallySampler
+from locpmap.kernels.model import label_dtype
 from locpmap.kernels.reference.noise import PLAIN, gumbel, uniform, words
 from locpmap.kernels.reference.scores import edge_tables, pair_scores
 from locpmap.kernels.spec import Span, Work
@@ -87,8 +88,9 @@ class PerturbAndMAP(TallySampler):
         joint = small and self.perturbation != "sites"
         maxima = np.empty((problem.potentials.n_images, self.n_samples))
         work = (_joint_sampler if joint else _site_sampler)(problem, maxima)
-        tally = Tally.start(problem, partial(problem.kernels.draw_by, work), 1, self.n_samples)
-        return _State(**vars(tally), maxima=maxima, kind=BoundKind.ESTIMATE if joint else BoundKind.UPPER_ESTIMATE)
+        totals = problem.kernels.start_totals(problem.view, "votes", self.n_samples)
+        kind = BoundKind.ESTIMATE if joint else BoundKind.UPPER_ESTIMATE
+        return _State(partial(problem.kernels.draw_by, work), 1, totals, maxima=maxima, kind=kind)
 
     def finish(self, problem: Problem, state: _State) -> Outcome:  # type: ignore[override]
         maxima = state.maxima[:, : state.n_samples]
@@ -108,7 +110,7 @@ def _joint_sampler(problem: Problem, maxima: Array) -> Work:
 
     def draw(part: Span) -> tuple[Array, Array]:
         lo, hi, first, count = part
-        labels = np.empty((hi - lo, problem.potentials.n_sites, count), np.int16)
+        labels = np.empty((hi - lo, problem.potentials.n_sites, count), label_dtype(problem.potentials.n_labels))
         for n in range(lo, hi):
             scores, every = _joint_scores(problem, n)
             per_draw = max(1, MAX_LABELLINGS // len(scores))
@@ -159,7 +161,7 @@ def _site_sampler(problem: Problem, maxima: Array) -> Work:
 
     def draw(part: Span) -> tuple[Array, Array]:
         lo, hi, first, count = part
-        samples = np.zeros((hi - lo, len(sites), count), np.int16)
+        samples = np.zeros((hi - lo, len(sites), count), label_dtype(2))
         for n in range(lo, hi):
             alone = problem.potentials.part(slice(n, n + 1)).view
             for s in range(first, first + count):

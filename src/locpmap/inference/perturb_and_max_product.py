@@ -60,4 +60,4 @@ class PerturbAndMaxProduct(MessagePassing, TallySampler):
         how = (problem.view, plan, perturbation, max_sweeps, problem.first_image)
         draw = partial(problem.kernels.perturb_and_max_product, *how)
         # A sample with as many sweeps as the tally's max_sweeps counts as cut short; an exact one must not.
-        return Tally.start(problem, draw, max_sweeps + plan.exact, self.n_samples)
+        return Tally(draw, max_sweeps + plan.exact, problem.kernels.start_totals(problem.view, "votes", self.n_samples))

@@ -111,21 +111,6 @@ class Tally:
     samples: list[Any] = field(default_factory=list)  # (R, N, S) per round, if samples are returned
     view_of: Callable[[Span], ModelView] | None = None  # the model of one sample, if conditionals differ by sample
 
-    @classmethod
-    def start(
-        cls,
-        problem: Problem,
-        draw: Draw,
-        max_sweeps: int,
-        max_samples: int,
-        kind: str = "votes",
-        *,
-        fields: bool = False,
-    ) -> Tally:
-        """Return an empty tally for at most ``max_samples`` samples."""
-        totals = problem.kernels.start_totals(problem.view, kind, max_samples, fields=fields)
-        return cls(draw, max_sweeps, totals)
-
     def take(self, problem: Problem, part: Span, drawn: Drawn, counted: bool, samples: Any) -> None:
         """Count and store drawn samples.  A backend adds all sites of a part or none, so none counts twice."""
         self.sweeps += drawn.sweeps
