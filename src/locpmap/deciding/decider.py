@@ -66,29 +66,25 @@ class Decider:
 
     def add_sites(self, images: Iterable[Sites]) -> Self:
         """Add the sites of images that were checked before."""
-        for one in images:
-            if self.n_images and one.rows.shape[1] != len(self._absent):
-                came = f"result has {one.rows.shape[1]} labels"
+        for sites in images:
+            rows, first = sites.rows, self.n_images == 0
+            if not first and rows.shape[1] != len(self._absent):
+                came = f"result has {rows.shape[1]} labels"
                 raise InputError(f"{came}, expected {len(self._absent)} like the images added before")
-            self._add(one)
+            presence = sites.masses().presence if len(rows) else np.zeros(rows.shape[1])
+            drawn = np.random.default_rng(self.n_images).random(len(rows))
+            kept = np.flatnonzero(drawn < self._threshold)
+            found = rows[place_like(rows, kept)].cpu().numpy() if is_tensor(rows) else rows[kept]
+            self._rows = found.astype(np.float32) if first else np.concatenate([self._rows, found.astype(np.float32)])
+            self._drawn = np.concatenate([self._drawn, drawn[kept]])
+            self._absent = (1 - presence) * (1.0 if first else self._absent)
+            self.n_images += 1
+            while len(self._rows) > MAX_SITES:
+                self._threshold /= 2
+                below = self._drawn < self._threshold
+                self._rows, self._drawn = self._rows[below], self._drawn[below]
         self.__dict__.pop("rule", None)
         return self
-
-    def _add(self, sites: Sites) -> None:
-        rows = sites.rows
-        presence = sites.masses().presence if len(rows) else np.zeros(rows.shape[1])
-        drawn = np.random.default_rng(self.n_images).random(len(rows))
-        kept = np.flatnonzero(drawn < self._threshold)
-        found = rows[place_like(rows, kept)].cpu().numpy() if is_tensor(rows) else rows[kept]
-        first = self.n_images == 0
-        self._rows = found.astype(np.float32) if first else np.concatenate([self._rows, found.astype(np.float32)])
-        self._drawn = np.concatenate([self._drawn, drawn[kept]])
-        self._absent = (1 - presence) * (1.0 if first else self._absent)
-        self.n_images += 1
-        while len(self._rows) > MAX_SITES:
-            self._threshold /= 2
-            below = self._drawn < self._threshold
-            self._rows, self._drawn = self._rows[below], self._drawn[below]
 
     @cached_property
     def rule(self) -> Rule:

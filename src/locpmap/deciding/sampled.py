@@ -41,9 +41,12 @@ def best_decision(measure: str, decisions: Sequence[Any], sites: Sites, samples:
     return decisions[best], float(sums[best]) / len(samples)
 
 
-def overlap_of_maps(measure: str, counts: Array) -> float:
-    """Return the mean overlap of two maps, from `pair_counts`, over the labels that occur; 1 if there are none."""
-    both, sums = np.diag(counts), counts.sum(0) + counts.sum(1)
+def overlap_of_maps(measure: str, counts: Array, n_labels: int | None = None) -> float:
+    """Return the mean overlap of two maps, from `pair_counts`, over the labels that occur; 1 if there are none.
+
+    ``n_labels`` limits the mean to the first labels.
+    """
+    both, sums = np.diag(counts)[:n_labels], (counts.sum(0) + counts.sum(1))[:n_labels]
     occurs = sums > 0
     values = both[occurs] / (sums - both)[occurs] if measure == "iou" else 2 * both[occurs] / sums[occurs]
     return float(values.mean()) if len(values) else 1.0
@@ -82,10 +85,7 @@ def boundary_iou(one: Any, other: Any, n_labels: int) -> float:
 
     Cost: one histogram of pairs.
     """
-    table = pair_counts(one, other, n_labels + 1)
-    both = np.diag(table)[:-1]
-    union = table.sum(0)[:-1] + table.sum(1)[:-1] - both
-    return float((both[union > 0] / union[union > 0]).mean()) if union.any() else 1.0
+    return overlap_of_maps("iou", pair_counts(one, other, n_labels + 1), n_labels)
 
 
 def best_map(candidates: Sequence[Any], samples: Any, n_labels: int) -> tuple[Any, float]:
