@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor, namespace, place_like
+from locpmap.arrays import Array, current_device, is_tensor, namespace, place_like
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.placement import has_kernels
+from locpmap.refining.scoring import softmax
 
 SIDES = {2: 64, 3: 16}  # largest side of the lattice, by the number of axes
 N_STEPS = 2  # steps of Newton's method
@@ -63,7 +64,8 @@ def adapted_to(scores: Any, guided: Any, hidden: Any, own: float, weight: float,
     if is_tensor(scores) and has_kernels(scores.device):
         numbers = (own, weight, *rule, LARGEST, LOWEST, LARGE, TINY)
         given = (scores.contiguous(), guided, None if hidden is None else ~hidden, lattice(*shape))
-        return Adaptation(*kernel_of("triton", "adaptation")(*given, numbers, N_STEPS))
+        with current_device(scores):
+            return Adaptation(*kernel_of("triton", "adaptation")(*given, numbers, N_STEPS))
     places = place_like(scores, lattice(*shape))
     layers = []
     for k in range(n):
@@ -104,7 +106,7 @@ def _of_image(scores: Any, guided: Any, own: float, weight: float, rule: Rule) -
     if not len(scores):
         return scores.sum(), 1 + scores.sum()
     z = _below_best(scores)
-    p = _softmax(z)
+    p = softmax(z)
     centre = p.mean(0)
     chance = (centre * centre).sum()
     possible = (p * p).sum() / len(p) - chance
@@ -116,7 +118,7 @@ def _of_image(scores: Any, guided: Any, own: float, weight: float, rule: Rule) -
     target = confidence + strength * rule.removed * (1 - confidence)
     logarithm, factor = 0 * strength, 1 + 0 * strength
     for _ in range(N_STEPS):  # Newton's method for the logarithm of the factor
-        p = _softmax(factor * u)
+        p = softmax(factor * u)
         best = xp.amax(p, -1)
         slope = -factor * (best * (p * u).sum(-1)).mean()
         logarithm = xp.clip(logarithm + (target - best.mean()) / (slope + TINY), -LARGEST, LARGEST)
@@ -133,11 +135,3 @@ def _below_best(scores: Any) -> Any:
 def per_image(values: Any, n_axes: int) -> Any:
     """Return one number per image, (N,), as a factor of arrays with N images; a number for all images unchanged."""
     return np.float32(values) if isinstance(values, float) else values.reshape(-1, *(1,) * (n_axes - 1))
-
-
-def _softmax(scores: Any) -> Any:
-    """Compute the softmax of scores whose maximum over the last axis is 0."""
-    if is_tensor(scores):
-        return scores.softmax(-1)
-    p = np.exp(scores)
-    return p / p.sum(-1)[..., None]

@@ -2,11 +2,12 @@
 
 import itertools
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 
-from locpmap.arrays import Array, is_tensor, namespace, place_like, to_numpy
+from locpmap.arrays import Array, current_device, is_tensor, namespace, place_like, to_numpy
 from locpmap.errors import InputError
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.placement import has_kernels
@@ -132,12 +133,7 @@ def _in_volume(fill: Any, scores: Any, image: Any, counted: Any, steps: Array, s
 def _fill_array(scores: Any, image: Any, counted: Any, steps: Array, sharpness: float, out: Any) -> None:
     """Fill ``out`` with one range of rows per thread, after the softmax of all rows."""
     height, width, n_labels = scores.shape
-    threads, dtype, values = (
-        Threads(available_threads()),
-        scores.dtype,
-        np.empty((height, n_labels, width), scores.dtype),
-    )
-    rows = ranges(height, threads.n_threads)
+    dtype, values = scores.dtype, np.empty((height, n_labels, width), scores.dtype)
     given = (values, np.ascontiguousarray(image, dtype), counted, steps, dtype.type(sharpness), out)
     mean = kernel_of("numba", "guided_mean")
 
@@ -149,13 +145,15 @@ def _fill_array(scores: Any, image: Any, counted: Any, steps: Array, sharpness: 
         part = out[begin:stop]
         np.log(np.maximum(part, LEAST, out=part), out=part)
 
-    threads.map(spread, rows)
-    threads.map(gather, rows)
-    threads.close()
+    with closing(Threads(available_threads())) as threads:
+        rows = ranges(height, threads.n_threads)
+        threads.map(spread, rows)
+        threads.map(gather, rows)
 
 
 def _fill_tensor(scores: Any, image: Any, counted: Any, steps: Array, sharpness: float, out: Any) -> None:
-    kernel_of("triton", "guided_mean")(softmax(scores), image, counted, steps, sharpness, out)
+    with current_device(scores):
+        kernel_of("triton", "guided_mean")(softmax(scores), image, counted, steps, sharpness, out)
     out.clip_(LEAST).log_()
 
 

@@ -90,7 +90,8 @@ def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:
     """Return means over the images that have a value; quantities that no image has are left out."""
 
     def means(values: list[dict[str, float]]) -> dict[str, float]:
-        kept = {name: [v[name] for v in values if not np.isnan(v.get(name, np.nan))] for name in _names(values)}
+        names = dict.fromkeys(name for one in values for name in one)
+        kept = {name: [v[name] for v in values if not np.isnan(v.get(name, np.nan))] for name in names}
         return {name: float(np.mean(some)) for name, some in kept.items() if some}
 
     return {
@@ -100,7 +101,3 @@ def mean_scores(scores: Sequence[MapScore]) -> dict[str, Any]:
         "energy": float(np.mean([s.energy for s in scores])),
         "labels per sample": float(np.mean([s.n_labels for s in scores])),
     }
-
-
-def _names(values: list[dict[str, float]]) -> list[str]:
-    return list(dict.fromkeys(name for one in values for name in one))

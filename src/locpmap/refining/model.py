@@ -79,16 +79,11 @@ def compose(
             adaptation = adapted_to(unary, surroundings, hidden, own, guided, rule)
         unary = _joined(unary, surroundings, own, guided, adaptation)
     squares = (None,) * len(steps) if whole is None else whole.squares
-    rows = [(strength * row / temperature, smoothing / temperature) for row in pairwise]
-    edges = [  # after the unaries, which take longer on a GPU
-        _edges(
-            _step_similarity(given, step, adds or row[1] or rule.threshold, typical, hidden, mean),
-            row,
-            adds,
-            adaptation.strength,
-        )
-        for step, (row, adds), typical, mean in zip(steps, rows, similar, squares, strict=True)
-    ]
+    adds, edges = smoothing / temperature, []  # edges after the unaries, which take longer on a GPU
+    for step, row, typical, mean in zip(steps, strength * pairwise / temperature, similar, squares, strict=True):
+        coloured = given.image is not None and (adds or row[1] or rule.threshold)
+        alike = similarity(given.image, step, mean, hidden) if coloured else float(typical)
+        edges.append(_edges(alike, row, adds, adaptation.strength))
     if temperature != 1:
         unary = unary * np.float32(1 / temperature)
     if not given.batched:
@@ -121,15 +116,6 @@ def _joined(scores: Any, surroundings: Any, own: float, guided: float, adaptatio
         return namespace(scores).where(scores == -np.inf, scores, surroundings)
     surroundings += scores * np.float32(own)
     return surroundings
-
-
-def _step_similarity(
-    given: Given, step: tuple[int, ...], coloured: Any, typical: float, hidden: Any, mean: float | None
-) -> Any:
-    """Return the similarity of neighbours (N, h, w), or its typical value if there is no image or it is not needed."""
-    if given.image is None or not coloured:
-        return float(typical)
-    return similarity(given.image, step, mean, hidden)
 
 
 def _edges(alike: Any, learned: Any, smoothing: float, strength: Any) -> Any:

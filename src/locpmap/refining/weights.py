@@ -123,14 +123,9 @@ class Weights:
 
         The interpolation is linear in the logarithm of the stride, and constant outside the range of strides.
         """
-        place = float(np.interp(np.log(stride), np.log(self.strides), np.arange(len(self.strides))))
-        low = min(int(place), max(len(self.strides) - 2, 0))
-        high, part = min(low + 1, len(self.strides) - 1), place - low
-        scale, own, guided, pairwise = (
-            (1 - part) * values[low] + part * values[high]
-            for values in (self.scales, self.own, self.guided, self.pairwise)
-        )
-        return float(scale), float(own), float(guided), pairwise
+        columns = np.column_stack([self.scales, self.own, self.guided, self.pairwise.reshape(len(self.strides), -1)])
+        scale, own, guided, *pairwise = self._interpolated(columns, stride).tolist()
+        return scale, own, guided, np.reshape(pairwise, self.pairwise.shape[1:])
 
     def scaled(self, scores: Any, stride: float) -> Any:
         """Multiply scores (.., K) by the scale and the factors at a stride and add the offsets; -inf stays -inf."""
