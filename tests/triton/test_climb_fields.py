@@ -21,7 +21,8 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.climb import climb_fields as triton_climb
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
 from locpmap.kernels.triton.climb.climb_fields import climb_fields
-from locpmap.kernels.triton.climb.potts_grid import Draw, grid_field
+from locpmap.kernels.triton.climb.potts_grid import grid_field
+from locpmap.kernels.triton.philox import Draw
 
 KEY = (12345, 2**32 - 3)
 # height, width, labels, cell, scales, row, column

@@ -13,12 +13,12 @@ from tests.triton.together import run_together
 
 from locpmap.graphs.blocks import plan_blocks
 from locpmap.graphs.grid import Grid
+from locpmap.kernels import cache
 from locpmap.kernels.block_plan import BlockPlan
 from locpmap.kernels.model import GridWindow
 from locpmap.kernels.perturbation import DROP, GIVEN, NONE, PERTURBED, PLAIN, RANDOM, Perturbation
 from locpmap.kernels.reference.climb_blocks import climb_blocks as reference
 from locpmap.kernels.spec import Blocks, Climb, Span
-from locpmap.kernels.triton import cache
 from locpmap.kernels.triton.climb import climb_lines as lines
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.potentials import Potentials
@@ -49,16 +49,16 @@ def climb(
     start: int,
     given: Any,
     max_sweeps: int,
-    labels: Any,
-) -> torch.Tensor:
+    n_samples: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Climb on all images; the noise numbers samples from 2 and images from 4."""
     grid = potentials.structure
     assert isinstance(grid, Grid)
     right, down = (place(weight) for weight in potentials.view.direction_weights(potentials.unary.dtype))
     window = GridWindow(grid.height, grid.width, grid.row, grid.column, grid.whole_width, potentials.n_sites)
     how = Climb(perturbation, start, place(given), max_sweeps, 4, blocks=Blocks(blocks, no_plan))
-    span = Span(0, len(labels), 2, labels.shape[2])
-    return climb_lines(place(potentials.unary), right, down, window, how, span, labels)
+    span = Span(0, potentials.n_images, 2, n_samples)
+    return climb_lines(place(potentials.unary), right, down, window, how, span)
 
 
 def check(
@@ -72,8 +72,7 @@ def check(
     given = np.random.default_rng(1).integers(n_labels, size=(n, n_sites))
     labels = np.empty((n, n_sites, rest.get("n_samples", 3)), np.int16)
     sweeps = reference(model, plan, perturbation, start, given, max_sweeps, 4, 0, n, 2, labels)
-    found = torch.full(labels.shape, 77, dtype=torch.int16, device=DEVICE)
-    found_sweeps = climb(potentials, blocks, perturbation, start, given, max_sweeps, found)
+    found, found_sweeps = climb(potentials, blocks, perturbation, start, given, max_sweeps, labels.shape[2])
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(found_sweeps.cpu().numpy(), sweeps)
     assert found_sweeps.dtype == torch.int32
@@ -168,9 +167,8 @@ def test_cached_site_numbers_are_released_with_the_weights() -> None:
     assert not entries()
     unary = place(np.zeros((1, 6, 2)))
     right, down = (place(np.ones((1, *shape))) for shape in ((2, 2), (1, 3)))
-    labels = torch.empty((1, 6, 1), dtype=torch.int16, device=DEVICE)
     how = Climb(Perturbation(PLAIN, 1.0, *KEY), RANDOM, None, 5, blocks=Blocks("rows", no_plan))
-    given = (GridWindow(2, 3, 0, 0, 3, 6), how, Span(0, 1, 0, 1), labels)
+    given = (GridWindow(2, 3, 0, 0, 3, 6), how, Span(0, 1, 0, 1))
     for _ in range(2):
         climb_lines(unary, right, down, *given)
         assert len(entries()) == 1
@@ -196,8 +194,8 @@ def check_maxima(potentials: Potentials, temperature: float, n_samples: int) -> 
     n_sites, n_labels = potentials.unary.shape[1:]
     plan = plan_blocks("rows+columns", potentials.structure, n_labels)
     perturbation = Perturbation(PLAIN, temperature, *KEY)
-    found = torch.empty((1, n_sites, n_samples), dtype=torch.uint8, device=DEVICE)
-    climb(potentials, "rows+columns", perturbation, RANDOM, np.zeros((1, n_sites), np.int64), 50, found)
+    given = np.zeros((1, n_sites), np.int64)
+    found, _ = climb(potentials, "rows+columns", perturbation, RANDOM, given, 50, n_samples)
     for s in range(n_samples):
         again = np.empty((1, n_sites, 1), np.int16)
         y = found[:, :, s].cpu().numpy().astype(np.int64)

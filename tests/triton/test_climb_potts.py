@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import torch
 from tests.triton.placing import place
 from tests.triton.together import run_together
 
@@ -57,6 +58,16 @@ def test_negative_weights_and_forbidden_labels(n_labels: int) -> None:
     check(2, (4, 5), n_labels, RANDOM, forbid=0.3, least=-1.0 if n_labels == 2 else 0.0)
 
 
+def test_a_tie_keeps_the_starting_label_in_every_tile() -> None:
+    """Labels 1 and 2 of the neighbours score the same, as the temperature is below rounding."""
+    unary = np.full((1, 200, 3), [0.5, 0.0, 0.0])
+    unary[0, 1, 0] = 5.0  # site 1 changes to label 0 at once, so all samples have changed before the second tile
+    given = np.full((1, 200), 2, np.uint8)
+    given[0, ::4] = 1
+    right, down = np.ones((1, 1, 199)), np.ones((1, 0, 200))
+    compare(unary, right, down, given, GIVEN, 1, temperature=1e-20)
+
+
 def check(
     n_images: int,
     shape: tuple[int, int],
@@ -85,10 +96,10 @@ def compare(
     how, window = (temperature, *KEY, 3, 8, start), (3, 2, 2**33, max_sweeps)
     labels = np.zeros((*unary.shape[:2], R), np.uint8 if unary.shape[2] <= 127 else np.int16)
     sweeps = reference_potts.climb_potts(GridClimb(unary, right, down, *how, given, *window), labels)
-    found = place(np.zeros_like(labels))
     model = (place(unary), place(right), place(down))
     grid = GridWindow(right.shape[1], down.shape[2], *window[:3], whole_sites=2**40)
     climb = Climb(Perturbation(PLAIN, temperature, *KEY), start, place(given), max_sweeps, first_image=3)
-    made = climb_potts(*model, grid, climb, Span(0, len(unary), 8, R), found)
+    found, made = climb_potts(*model, grid, climb, Span(0, len(unary), 8, R))
+    assert found.dtype == (torch.uint8 if unary.shape[2] <= 127 else torch.int16)
     np.testing.assert_array_equal(found.cpu().numpy(), labels)
     np.testing.assert_array_equal(made.cpu().numpy(), sweeps)

@@ -18,7 +18,7 @@ from locpmap.kernels.reference.add_volume_fields import add_volume_fields
 from locpmap.kernels.triton import sampling
 from locpmap.kernels.triton.climb import climb_fields as triton_climb
 from locpmap.kernels.triton.climb.add_fields import add_fields, terms_of
-from locpmap.kernels.triton.climb.potts_grid import Draw
+from locpmap.kernels.triton.philox import Draw
 
 SHAPES = [(1, 1, 7), (1, 4, 3), (3, 4, 5), (2, 5, 4), (9, 2, 1), (2, 1, 1)]
 FIELDS = lp.ErrorFields([0.6, 1.2], cell=2, shared=0.3)

@@ -82,12 +82,12 @@ def test_images_too_large_for_32_bit_indices_raise(n_labels: int) -> None:
     """The error is raised before anything is read or allocated."""
     height, width = 2**15, 2**14
     one = torch.zeros(1, device=DEVICE)
-    unary, labels = one.expand(1, height * width, n_labels), one.to(torch.uint8).expand(1, height * width, 8)
+    unary = one.expand(1, height * width, n_labels)
     near = one.expand(1, height, width - 1), one.expand(1, height - 1, width)
     window = GridWindow(height, width, 0, 0, width, height * width)
     climb = Climb(Perturbation(PLAIN, 1.0, *KEY), RANDOM, None, 5)
     with pytest.raises(InputError, match=r"536870912 sites, expected fewer than 2\^29 .*: use device='cpu'"):
-        climb_potts(unary, *near, window, climb, Span(0, 1, 0, 8), labels)
+        climb_potts(unary, *near, window, climb, Span(0, 1, 0, 8))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -15,7 +15,6 @@ from locpmap.errors import BackendError
 from locpmap.inference import infer
 from locpmap.inference.api import bytes_needed
 from locpmap.inference.locpmap import LocPMAP
-from locpmap.inference.sampling import Tally
 from locpmap.kernels import placement
 from locpmap.kernels.spec import Span
 from locpmap.kernels.triton import backend as launches
@@ -105,18 +104,15 @@ def test_out_of_memory_while_sampling_does_not_change_results(monkeypatch: pytes
     pot = odd_model((5, 7), 3, "weights", 3)
     how: dict[str, Any] = {"n_samples": 20, "probability": "conditional", "keep_samples": True, "backend": "triton"}
     expected = infer(pot, **how)
-    start, requested = Tally.start, []
+    climb, requested = sampling.Sampling.climb, []
 
-    def start_with_little_memory(problem: Any, draw: Any, *limits: Any, **counted: Any) -> Tally:
-        def draw_little(span: Span) -> Any:
-            requested.append((span.hi - span.lo, span.n_samples))
-            if span.hi - span.lo > 1 or span.n_samples > 8:
-                raise torch.OutOfMemoryError("out of memory")
-            return draw(span)
+    def climb_with_little_memory(kernels: Any, model: Any, how: Any, span: Span) -> Any:
+        requested.append((span.hi - span.lo, span.n_samples))
+        if span.hi - span.lo > 1 or span.n_samples > 8:
+            raise torch.OutOfMemoryError("out of memory")
+        return climb(kernels, model, how, span)
 
-        return start(problem, draw_little, *limits, **counted)
-
-    monkeypatch.setattr(Tally, "start", start_with_little_memory)
+    monkeypatch.setattr(sampling.Sampling, "climb", climb_with_little_memory)
     mine = infer(pot, **how)
     assert {(3, 20), (1, 8), (1, 4)} <= set(requested)
     np.testing.assert_array_equal(mine.samples, expected.samples)

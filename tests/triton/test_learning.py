@@ -12,8 +12,8 @@ from tests.triton.placing import DEVICE
 import locpmap as lp
 from locpmap.crf import fitting
 from locpmap.errors import BackendError
+from locpmap.kernels import cache
 from locpmap.kernels.placement import place
-from locpmap.kernels.triton import cache
 from locpmap.learning.batches import Batch
 from locpmap.learning.objectives import Objective
 from locpmap.learning.parameters import Parameters

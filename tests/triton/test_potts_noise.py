@@ -40,11 +40,10 @@ def test_noise_of_two_labels_matches_the_reference(dtype: Any, monkeypatch: pyte
     unary = (2 * rng.normal(size=(1, 15, 2))).astype(dtype)
     unary[..., 1:][rng.random((1, 15, 1)) < 0.2] = -np.inf
     weights = place(np.zeros((1, height, width - 1), dtype)), place(np.zeros((1, height - 1, width), dtype))
-    labels = place(np.zeros((1, 15, R), np.uint8))
     monkeypatch.setattr(launching, "_climb", launch := Launch())
     climb = Climb(Perturbation(PLAIN, amount, *KEY), PERTURBED, None, max_sweeps=1, first_image=4)
     grid = GridWindow(height, width, *window, whole_sites=2**40)
-    climb_potts(place(unary), *weights, grid, climb, Span(0, 1, 120, R), labels)
+    climb_potts(place(unary), *weights, grid, climb, Span(0, 1, 120, R))
     found = launch.scores.cpu().numpy().reshape(2, 8, -1)  # colour, sample in a word, lane
     rows, columns, sites = sites_of(height, width, window)
     for s in range(R):
@@ -81,10 +80,9 @@ def test_best_labels_match_the_reference_scores(n_labels: int, dtype: Any) -> No
     down = (strength[1:] * rng.random((height - 1, width))).astype(dtype)
     given = rng.integers(0, n_labels, (1, n_sites)).astype(np.uint8)
     given[0, : 3 * width : 2] = n_labels - 1
-    labels = place(np.zeros((1, n_sites, n_samples), np.uint8))
     climb = Climb(Perturbation(PLAIN, amount, *KEY), GIVEN, place(given), max_sweeps=1, first_image=4)
     grid, span = GridWindow(height, width, *window, whole_sites=2**40), Span(0, 1, 120, n_samples)
-    climb_potts(place(unary), place(right[None]), place(down[None]), grid, climb, span, labels)
+    labels, _ = climb_potts(place(unary), place(right[None]), place(down[None]), grid, climb, span)
     rows, columns, sites = sites_of(height, width, window)
     support = supports(given.reshape(height, width), right, down, n_labels).reshape(n_sites, n_labels)
     visited = (rows + columns + window[0] + window[1]) % 2 == 0

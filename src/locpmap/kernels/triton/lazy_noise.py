@@ -98,18 +98,10 @@ def bytes_of_sample(w0, w1, w2, w3, nth, ROOM: tl.constexpr):
 
 
 @triton.jit
-def one_byte(low, high, k):
-    """Return byte k, 0 to 7, of two words."""
-    return (tl.where(k < 4, low, high) >> (k % 4 * 8).to(tl.uint32)).to(tl.int32) & 255
-
-
-@triton.jit
 def byte_of(b0, b1, b2, b3, k, ROOM: tl.constexpr):
     """Return the leading byte of label k from the words of ROOM labels, four bytes per word."""
-    if ROOM == 4:
-        found = one_byte(b0, b0, k)
-    elif ROOM == 8:
-        found = one_byte(b0, b1, k)
-    else:
-        found = tl.where(k & 8 == 0, one_byte(b0, b1, k & 7), one_byte(b2, b3, k & 7))
-    return found
+    if ROOM == 16:
+        b0, b1 = tl.where(k & 8 == 0, b0, b2), tl.where(k & 8 == 0, b1, b3)
+    if ROOM > 4:
+        b0 = tl.where(k & 4 == 0, b0, b1)
+    return (b0 >> (k % 4 * 8).to(tl.uint32)).to(tl.int32) & 255

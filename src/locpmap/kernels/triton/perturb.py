@@ -4,8 +4,6 @@ Scores have the layout (n, S, L, R) and labels (n, S, R), so adjacent lanes hand
 can also be stored in chunks of T samples: a kernel that processes T samples together then reads contiguous memory.
 """
 
-from typing import Any, NamedTuple
-
 import torch
 import triton
 import triton.language as tl
@@ -26,24 +24,11 @@ from locpmap.kernels.triton.lazy_noise import (
     room_of,
     start_bits,
 )
-from locpmap.kernels.triton.philox import DROP, LAZY_SITE, PLAIN, START, pick, uniform, words
+from locpmap.kernels.triton.philox import DROP, LAZY_SITE, PLAIN, START, Draw, pick, uniform, words
 
 BLOCK = tl.constexpr(256)  # samples of sites per program
 
 _PLAIN, _LOGISTIC, _DROP, _LAZY = map(tl.constexpr, (schemes.PLAIN, schemes.LOGISTIC, schemes.DROP, schemes.LAZY))
-
-
-class Noise(NamedTuple):
-    """The sizes of a launch, and the key and counters of its noise."""
-
-    site_id: Any  # (S,)
-    k0: int
-    k1: int
-    first_image: int
-    first_sample: int
-    n_sites: int
-    n_samples: int
-    together: int  # samples per chunk
 
 
 def perturb(
@@ -55,14 +40,14 @@ def perturb(
     that size: the result (n, S, L, C, T) is a view of memory (n, C, S, L, T), and the last chunk may be padded.
     """
     n_images, n_sites, n_labels = unary.shape
-    scheme, amount, k0, k1 = perturbation
+    scheme, amount, *key = perturbation
     n_samples = span.n_samples
     size = together or n_samples
     shape = (n_images, -(-n_samples // size), n_sites, n_labels, size)
     memory = torch.empty(shape, dtype=unary.dtype, device=unary.device)
     grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK.value),)
-    noise = Noise(site_id, k0, k1, first_image + span.lo, span.first, n_sites, n_samples, size)
-    _perturb[grid](unary, memory, amount, noise, n_labels, scheme, room_of(n_labels))
+    arrays, draw = (unary, memory, site_id, n_sites, n_samples, size), (*key, first_image + span.lo, span.first)
+    _perturb[grid](arrays, *draw, amount, n_labels, scheme, room_of(n_labels))
     return memory.permute(0, 2, 3, 1, 4) if together else memory[:, 0]
 
 
@@ -75,9 +60,9 @@ def begin(unary: Array, scores: Array, site_id: Array, climb: Climb, span: Span,
         labels.copy_(of_images(climb.given, span.lo, span.hi)[:, :, None].expand(labels.shape))
     else:
         grid = (n_images * triton.cdiv(n_sites * n_samples, BLOCK.value),)
-        scheme, _, k0, k1 = climb.perturbation
-        noise = Noise(site_id, k0, k1, climb.first_image + span.lo, span.first, n_sites, n_samples, n_samples)
-        _start[grid](unary, labels, noise, n_labels, scheme)
+        scheme, _, *key = climb.perturbation
+        arrays, draw = (unary, labels, site_id, n_sites, n_samples), (*key, climb.first_image + span.lo, span.first)
+        _start[grid](arrays, *draw, n_labels, scheme)
 
 
 @triton.jit
@@ -104,16 +89,23 @@ def items(n_sites, n_samples, BLOCK: tl.constexpr):
     return tl.program_id(0) // per_image, first // n_samples + lane // n_samples, lane % n_samples, inside
 
 
-@triton.jit
+@triton.jit(do_not_specialize=Draw._fields)
 def _perturb(
-    unary_ptr, scores_ptr, amount: tl.float64, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr, ROOM: tl.constexpr
+    arrays,
+    k0: tl.uint32,
+    k1: tl.uint32,
+    first_image,
+    first_sample,
+    amount: tl.float64,
+    N_LABELS: tl.constexpr,
+    SCHEME: tl.constexpr,
+    ROOM: tl.constexpr,
 ):
-    k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
+    unary_ptr, scores_ptr, site_id, n_sites, n_samples, apart = arrays
     n, i, r, inside = items(n_sites, n_samples, BLOCK)
-    image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
-    site = tl.load(noise.site_id + i, mask=inside, other=0)
+    image, sample = first_image + n, (first_sample + r).to(tl.int64)
+    site = tl.load(site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
-    apart = noise.together
     chunk = n * tl.cdiv(n_samples, apart) + r // apart
     out = scores_ptr + (chunk * n_sites + i) * N_LABELS * apart + r % apart
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
@@ -178,12 +170,14 @@ def _lazy(key, unary, out, apart, inside, scale, N_LABELS: tl.constexpr, ROOM: t
             tl.store(out + label * apart, -scale * log_clock, mask=there)
 
 
-@triton.jit
-def _start(unary_ptr, labels_ptr, noise, N_LABELS: tl.constexpr, SCHEME: tl.constexpr):
-    k0, k1, n_sites, n_samples = noise.k0, noise.k1, noise.n_sites, noise.n_samples
+@triton.jit(do_not_specialize=Draw._fields)
+def _start(
+    arrays, k0: tl.uint32, k1: tl.uint32, first_image, first_sample, N_LABELS: tl.constexpr, SCHEME: tl.constexpr
+):
+    unary_ptr, labels_ptr, site_id, n_sites, n_samples = arrays
     n, i, r, inside = items(n_sites, n_samples, BLOCK)
-    image, sample = noise.first_image + n, (noise.first_sample + r).to(tl.int64)
-    site = tl.load(noise.site_id + i, mask=inside, other=0)
+    image, sample = first_image + n, (first_sample + r).to(tl.int64)
+    site = tl.load(site_id + i, mask=inside, other=0)
     row = (n * n_sites + i) * N_LABELS
     allowed = tl.zeros([BLOCK], tl.int32)
     for k in range(N_LABELS):

@@ -1,5 +1,7 @@
 """Philox-4x32-10 and uniform numbers from its words, as device functions; see `locpmap.kernels.reference.noise`."""
 
+from typing import Any, NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -14,6 +16,15 @@ START, START_BITS, CHAIN, DROP = (
 LAZY_FINE, LOGISTIC_FINE, FIELD = (
     tl.constexpr(stream) for stream in (noise.LAZY_FINE, noise.LOGISTIC_FINE, noise.FIELD)
 )
+
+
+class Draw(NamedTuple):
+    """The key and the first counters of the noise; kernels take its fields as separate scalars."""
+
+    k0: Any
+    k1: Any
+    first_image: Any
+    first_sample: Any
 
 
 @triton.jit

@@ -1,7 +1,6 @@
 """Sampling on a GPU: climbs, the size of their rounds, and totals of the samples."""
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,15 +22,15 @@ from locpmap.kernels.triton.climb.climb_fields import climb_fields
 from locpmap.kernels.triton.climb.climb_lines import climb_lines
 from locpmap.kernels.triton.climb.climb_potts import climb_potts
 from locpmap.kernels.triton.climb.climb_sites import climb_sites
-from locpmap.kernels.triton.climb.potts_grid import Draw, Field, grid_field, volume_field
+from locpmap.kernels.triton.climb.potts_grid import Field, grid_field, volume_field
 from locpmap.kernels.triton.count import conditionals, grid_conditionals, votes
 from locpmap.kernels.triton.message_state import decode_order
 from locpmap.kernels.triton.messages.perturb_and_max_product import perturb_and_max_product
+from locpmap.kernels.triton.philox import Draw
 
 MAX_ITEMS = 2**31 - 2**16  # limit of sites times samples of an image for 32-bit indices; 64-bit ones are slower
 MAX_GRID_LABELS = 32  # limit of `grid_conditionals`, where a lane holds all labels of a site
 SAMPLE_BYTES = 6  # per site of a sample of `climb_fields`, in addition to one score
-MARKED = 8  # `climb_potts` stores labels in words of this many samples, with a mark in the top bit of each
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,33 +62,21 @@ class Sampling:
             return self._with_fields(model, climb, span)
         if _on_volume(model, climb):
             return self._fields(model, replace(climb, fields=no_fields(model.unary.shape[2])), span)
-        on_grid = model.potts and model.grid is not None
-        if climb.blocks is not None and on_grid and _is_lines(climb.blocks.named, model):
-            return self._lines(model, climb, span)
-        if climb.blocks is None and climb.lazy and on_grid:
-            return self._potts(model, climb, span)
         lo, hi, _, count = span
-        labels = _empty(model, span, torch.int16)
+        unary, grid = model.unary, model.grid if model.potts else None
+        lines = grid is not None and climb.blocks is not None and _is_lines(climb.blocks.named, model)
+        if grid is not None and (lines or (climb.blocks is None and climb.lazy)):
+            on_grid = climb_lines if lines else climb_potts
+            labels, sweeps = on_grid(*_of_grid(model, lo, hi), grid, climb, span)
+            return DeviceDrawn(span, labels, [sweeps])
+        labels = torch.empty((hi - lo, unary.shape[1], count), dtype=torch.int16, device=unary.device)
         greedy = climb.blocks is None and climb.perturbation.scheme == NONE and climb.start == PERTURBED
         if greedy and not model.coupled:
             # Without noise and couplings, the start at the best labels is already the maximum.
-            labels[...] = of_images(model.unary, lo, hi).argmax(dim=2)[:, :, None]
+            labels[...] = of_images(unary, lo, hi).argmax(dim=2)[:, :, None]
             return DeviceDrawn(span, labels, [torch.zeros((hi - lo, count), dtype=torch.int32, device=labels.device)])
         by = climb_sites if climb.blocks is None else climb_blocks
         return DeviceDrawn(span, labels, [by(model.flat, climb, span, labels)])
-
-    def _potts(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        dtype = torch.int16 if model.unary.shape[2] > 127 else torch.uint8
-        labels = _empty(model, span, dtype, -(-span.n_samples // MARKED) * MARKED)
-        assert model.grid is not None
-        sweeps = climb_potts(*_of_grid(model, span.lo, span.hi), model.grid, climb, span, labels)
-        return DeviceDrawn(span, labels, [sweeps])
-
-    def _lines(self, model: ModelView, climb: Climb, span: Span) -> DeviceDrawn:
-        labels = _empty(model, span, torch.uint8)
-        assert model.grid is not None
-        where = (*_of_grid(model, span.lo, span.hi), model.grid)
-        return DeviceDrawn(span, labels, [climb_lines(*where, climb, span, labels)])
 
     def perturb_and_max_product(
         self, model: ModelView, plan: Any, perturbation: Perturbation, max_sweeps: int, first_image: int, span: Span
@@ -191,15 +178,6 @@ class Sampling:
         return probability, probability.argmax(dim=2)
 
 
-def _empty(model: ModelView, span: Span, dtype: Any, room: int = 0) -> Array:
-    """Return uninitialised labels (n, S, count), with the last axis padded to ``room`` in memory."""
-    n_sites, device = model.unary.shape[1], model.unary.device
-    shape = (span.hi - span.lo, n_sites, span.n_samples)
-    if room > span.n_samples:
-        return torch.empty_strided(shape, (n_sites * room, room, 1), dtype=dtype, device=device)
-    return torch.empty(shape, dtype=dtype, device=device)
-
-
 def _by_label(model: ModelView) -> Array:
     """Return the unaries by label, (N, L, S), cached."""
     if "by_label" not in model.cache:
@@ -246,9 +224,4 @@ def _of_grid(model: ModelView, lo: int, hi: int) -> tuple[Array, Array, Array]:
 
 def gpu_room(device: Any) -> int:
     """Return the memory budget of a round in bytes: a quarter of the GPU's memory."""
-    return ROUND_BYTES if device.type != "cuda" else _memory_of(device) // 4
-
-
-@cache
-def _memory_of(device: Any) -> int:
-    return int(torch.cuda.get_device_properties(device).total_memory)
+    return ROUND_BYTES if device.type != "cuda" else torch.cuda.get_device_properties(device).total_memory // 4

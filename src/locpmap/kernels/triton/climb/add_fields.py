@@ -16,9 +16,8 @@ import triton.language as tl
 from locpmap.kernels import fields as definition
 from locpmap.kernels.fields import Fields, Moves
 from locpmap.kernels.model import Array, GridWindow, VolumeWindow
-from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
-from locpmap.kernels.triton.philox import FIELD, words
+from locpmap.kernels.triton.philox import FIELD, Draw, words
 
 NODES, ITEMS = tl.constexpr(256), 1024  # lanes per program
 MEAN = tl.constexpr(definition.MEAN)
@@ -75,8 +74,10 @@ def terms_of(fields: Fields, moves: Moves, window: GridWindow | VolumeWindow, dr
     offsets, phases, factors = torch.from_numpy(packed).to(device, non_blocking=True)
     (n_images, n_samples, n_labels), n_scales = moves.offsets.shape, fields.factors.shape[1]
     apart = n_scales * n_labels if len(fields.factors) > 1 else 0
-    deep = isinstance(window, VolumeWindow)
-    corner, shape = place_of(window)
+    if deep := isinstance(window, VolumeWindow):
+        corner, shape = window.corner, window.shape
+    else:
+        corner, shape = (0, window.row, window.column), (1, window.height, window.width)  # one plane
     sides = [[((side - 1) >> (fields.shift + j)) + 3 for side in shape[not deep :]] for j in range(n_scales)]
     n_nodes = n_images * n_samples * n_labels * sum(map(math.prod, sides))
     nodes = torch.empty(n_nodes, dtype=torch.int32, device=device)
@@ -87,16 +88,9 @@ def terms_of(fields: Fields, moves: Moves, window: GridWindow | VolumeWindow, dr
         notes = torch.zeros(BARRIER.value, dtype=torch.int32, device=device)
         n_tiles = n_images * n_samples * triton.cdiv((n_labels + 1) // 2 * math.prod(sides[0]), NODES.value)
         programs = (min(n_tiles, resident_programs(device)),)
-        arrays = (terms, n_nodes, (factors, apart), draw, n_images * n_samples, notes)
+        arrays = (terms, n_nodes, (factors, apart), *draw, n_images * n_samples, notes)
         _add_scales[programs](*arrays, n_labels, n_scales, **at_once())
     return terms
-
-
-def place_of(window: GridWindow | VolumeWindow) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
-    """Return the corner of a window and its shape: planes, rows and columns; a grid is one plane."""
-    if isinstance(window, VolumeWindow):
-        return window.corner, window.shape
-    return (0, window.row, window.column), (1, window.height, window.width)
 
 
 def add_fields(unary: Array, terms: Terms, out: Array) -> None:
@@ -106,8 +100,20 @@ def add_fields(unary: Array, terms: Terms, out: Array) -> None:
     _add_fields[grid](unary, out, terms, n_sites, n_labels, terms.rows > 0, ITEMS)
 
 
-@triton.jit(do_not_specialize=["n_pairs", "n_nodes"])
-def _add_scales(terms, n_nodes, factors, draw, n_pairs, notes, N_LABELS: tl.constexpr, N_SCALES: tl.constexpr):
+@triton.jit(do_not_specialize=[*Draw._fields, "n_pairs", "n_nodes"])
+def _add_scales(
+    terms,
+    n_nodes,
+    factors,
+    k0: tl.uint32,
+    k1: tl.uint32,
+    first_image,
+    first_sample,
+    n_pairs,
+    notes,
+    N_LABELS: tl.constexpr,
+    N_SCALES: tl.constexpr,
+):
     """Fill the nodes of all scales, the coarsest first: the interpolated nodes of the coarser scale plus noise."""
     factors_ptr, factors_apart = factors
     scale, turn = N_SCALES - 1, 1
@@ -127,7 +133,7 @@ def _add_scales(terms, n_nodes, factors, draw, n_pairs, notes, N_LABELS: tl.cons
             item = tile % n_tiles * NODES + tl.arange(0, NODES)
             two = item // size
             node = (item - two * size).to(tl.int32)
-            n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+            n, sample = pair // terms.n_samples, first_sample + pair % terms.n_samples
             phases = _phases_of(terms, pair)
             y0, x0 = (terms.row + tl.load(phases)) >> level, (terms.column + tl.load(phases + 1)) >> level
             y = node // columns
@@ -139,7 +145,7 @@ def _add_scales(terms, n_nodes, factors, draw, n_pairs, notes, N_LABELS: tl.cons
                 y -= z * rows
                 z0 = (terms.plane + tl.load(phases + 2)) >> level
                 site = ((z0 + z).to(tl.int64) * VOLUME_ROWS + y0 + y) * VOLUME_ROWS + x0 + x
-            w0, w1, w2, w3 = words(draw.k0, draw.k1, FIELD, draw.first_image + n, sample, site, scale * PAIRS + two)
+            w0, w1, w2, w3 = words(k0, k1, FIELD, first_image + n, sample, site, scale * PAIRS + two)
             upper, lower = ((y0 + y) >> 1) - (y0 >> 1), ((y0 + y + 1) >> 1) - (y0 >> 1)
             left, right = ((x0 + x) >> 1) - (x0 >> 1), ((x0 + x + 1) >> 1) - (x0 >> 1)
             for j in tl.static_range(2):

@@ -14,7 +14,6 @@ from locpmap.kernels.spec import Climb, Span
 from locpmap.kernels.triton.block_launches import State, launches
 from locpmap.kernels.triton.climb.forest_blocks import improve_forests
 from locpmap.kernels.triton.climb.joint_blocks import improve_joint
-from locpmap.kernels.triton.climb.potts_grid import Draw
 from locpmap.kernels.triton.local_scores import pairs_of, sizes_of
 from locpmap.kernels.triton.perturb import begin, perturb
 
@@ -38,18 +37,18 @@ def climb_blocks(model: Model, climb: Climb, span: Span, labels: Array) -> Array
     stamps = torch.zeros((hi - lo, len(plan.joint), n_samples), dtype=torch.int32, device=noisy.device)
 
     state = State(labels, changed, stamps, labels.shape[1], n_samples, len(plan.joint), len(runs))
-    scheme, amount, k0, k1 = climb.perturbation
+    scheme, amount, *key = climb.perturbation
     scale = torch.full((1,), amount if scheme == PLAIN else 0.0, dtype=noisy.dtype, device=noisy.device)
-    draw, sizes, pairs = Draw(k0, k1, climb.first_image + lo, first), sizes_of(model), pairs_of(model)
-    joint = (placed, pairs, model.unary, model.site_id, scale, draw, state)
-    forests = (placed, pairs, noisy, choice, message, state)
+    sizes, pairs = sizes_of(model), pairs_of(model)
+    joint = ((placed, pairs, model.unary, model.site_id, scale, state), *key, climb.first_image + lo, first)
+    forests = ((placed, pairs, noisy, choice, message, state),)
     most = min(triton.next_power_of_2(n_samples), SAMPLES)
     for number in range(1, climb.max_sweeps + 1):
         for turn, (is_joint, start, stop) in enumerate(runs, len(runs) * (number - 1) + 1):
-            improve, arrays = (improve_joint, joint) if is_joint else (improve_forests, forests)
+            improve, given = (improve_joint, joint) if is_joint else (improve_forests, forests)
             samples = most if is_joint else min(most, max(SCORES // sizes.labels, 1))
             grid = ((hi - lo) * (stop - start) * triton.cdiv(n_samples, samples),)
-            improve[grid](arrays, number, turn, lo, start, stop - start, sizes, samples, num_warps=1)
+            improve[grid](*given, number, turn, lo, start, stop - start, sizes, samples, num_warps=1)
         # Sweeps after convergence change nothing, so a late check gives the same result.
         if number % SWEEPS_PER_CHECK == 0 and bool((changed < number).all()):
             break

@@ -22,14 +22,13 @@ from locpmap.kernels.model import Array
 from locpmap.kernels.spec import Climb
 from locpmap.kernels.triton.climb.add_fields import Terms, corners_of
 from locpmap.kernels.triton.climb.field_contest import around, contest, rivals_of, score_of
-from locpmap.kernels.triton.climb.potts_grid import Draw, Field, lanes, lanes_at, number_of, plane_of
+from locpmap.kernels.triton.climb.potts_grid import Field, lanes, lanes_at, number_of, plane_of
 from locpmap.kernels.triton.grid_barrier import ARRIVALS, LATEST, at_once, is_still, resident_programs, wait_for_all
 from locpmap.kernels.triton.lazy_noise import fast_exp, fast_log, logistic, room_of, start_bits
-from locpmap.kernels.triton.philox import LAZY_SITE, START, pick, uniform, words
+from locpmap.kernels.triton.philox import LAZY_SITE, START, Draw, pick, uniform, words
 
 FIRST = 64  # sites per program of one warp that draws first labels
 SCAN, VISIT = 512, 128  # sites scanned together, and contested sites decided together
-REGISTERS = 128  # per thread of the launch for sweeps
 
 NOTES = tl.constexpr(LATEST.value + 1)  # words of the barrier and the last sweep with a change; then those of all pairs
 PERTURBED, GIVEN = tl.constexpr(perturbation.PERTURBED), tl.constexpr(perturbation.GIVEN)
@@ -80,36 +79,39 @@ def climb_fields(
     notes = torch.zeros(NOTES.value + n_images * n_samples, dtype=torch.int32, device=device)
     temperature = climb.perturbation.amount
     pairs, n_lanes = n_images * n_samples, field.height * ((field.width + 1) // 2)
-    resident = resident_programs(device, REGISTERS)
+    resident = resident_programs(device)
     scan = SCAN if pairs * n_lanes >= SCAN * resident else VISIT  # with few sites, divide them among all programs
     sizes = Sizes(n_labels, climb.start, temperature > 0, terms.rows > 0, room_of(n_labels), FIRST, scan, VISIT)
     n_scans = pairs * triton.cdiv(n_lanes, scan)
     programs = (min(n_scans, resident),)
     contested = torch.empty((*programs, triton.cdiv(n_scans, *programs) * scan), dtype=torch.int32, device=device)
     state = State(labels, marks, first, normaliser, contested, *scores.stride()[1:])
-    arrays = (scores, terms, draw, field, state)
+    arrays, numbers = (scores, terms, field, state), (*draw, temperature)
     start = labels if given is None else given
-    _begin[(pairs * triton.cdiv(n_sites, FIRST),)](*arrays, start, temperature, sizes, num_warps=1)
-    _sweep[programs](*arrays, notes, n_scans, temperature, climb.max_sweeps, sizes, **at_once(REGISTERS))
+    _begin[(pairs * triton.cdiv(n_sites, FIRST),)]((*arrays, start), *numbers, sizes, num_warps=1)
+    _sweep[programs]((*arrays, notes), n_scans, *numbers, climb.max_sweeps, sizes, **at_once())
     return notes[NOTES.value :].reshape(n_images, n_samples)
 
 
-@triton.jit
-def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.float64, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=Draw._fields)
+def _begin(
+    arrays, k0: tl.uint32, k1: tl.uint32, first_image, first_sample, temperature: tl.float64, SIZES: tl.constexpr
+):
     """Draw the first labels and the starting labels of a tile of sites of one pair."""
+    scores_ptr, terms, field, state, given_ptr = arrays
     N_LABELS: tl.constexpr = SIZES.n_labels
     LANES: tl.constexpr = SIZES.first
     dtype: tl.constexpr = scores_ptr.dtype.element_ty
     n_sites = field.height * field.width
     n_tiles = tl.cdiv(n_sites, LANES)
     pair = (tl.program_id(0) // n_tiles).to(tl.int64)
-    n, sample = pair // terms.n_samples, draw.first_sample + pair % terms.n_samples
+    n, sample = pair // terms.n_samples, first_sample + pair % terms.n_samples
     # Lanes after the last site repeat it.
     site = tl.minimum(tl.program_id(0) % n_tiles * LANES + tl.arange(0, LANES), n_sites - 1)
     row = site // field.width
     column = site - row * field.width
     corners = corners_of(terms, pair, row, column)
-    key = (draw.k0, draw.k1, draw.first_image + n)
+    key = (k0, k1, first_image + n)
     number = number_of(field, row, column)
     unary, apart = scores_ptr + n * N_LABELS * n_sites + site.to(tl.int64) * state.site_apart, state.label_apart
     offsets = terms.offsets + pair * N_LABELS
@@ -175,12 +177,21 @@ def _begin(scores_ptr, terms, draw, field, state, given_ptr, temperature: tl.flo
     tl.store(state.labels + pair * n_sites + site, label.to(tl.uint8))
 
 
-@triton.jit(do_not_specialize=["n_scans", "max_sweeps"])
+@triton.jit(do_not_specialize=[*Draw._fields, "n_scans", "max_sweeps"])
 def _sweep(
-    scores_ptr, terms, draw, field, state, notes, n_scans, temperature: tl.float64, max_sweeps, SIZES: tl.constexpr
+    arrays,
+    n_scans,
+    k0: tl.uint32,
+    k1: tl.uint32,
+    first_image,
+    first_sample,
+    temperature: tl.float64,
+    max_sweeps,
+    SIZES: tl.constexpr,
 ):
     """Perform the sweeps.  A scan is SCAN sites of one colour in one pair."""
-    arrays = (scores_ptr, terms, draw, field, state)
+    scores_ptr, terms, field, state, notes = arrays
+    arrays = (scores_ptr, terms, Draw(k0, k1, first_image, first_sample), field, state)
     phase, sweep = 0, 1
     while sweep <= max_sweeps:
         n_contested, settled = _scan(arrays, notes, n_scans, phase % 2, sweep, SIZES)

@@ -11,10 +11,10 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.kernels.cache import cached
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import PLAIN
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.climb.grid_lines import Kind, Line, Site, best_labels, index_bits, trace
 from locpmap.kernels.triton.climb.potts_grid import images_apart
 from locpmap.kernels.triton.grid_barrier import BARRIER, MOST, REGISTERS, at_once, resident_programs, wait_for_all
@@ -48,20 +48,21 @@ PARTS = {"rows": (0, 2), "columns": (2, 4), "rows+columns": (0, 4)}  # even rows
 
 
 def climb_lines(
-    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
-) -> Array:
-    """Climb for every image and sample by "rows", "columns" or "rows+columns"; fill ``labels`` (n, S, R).
+    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span
+) -> tuple[Array, Array]:
+    """Climb for every image and sample by "rows", "columns" or "rows+columns"; return labels (n, S, R), uint8.
 
-    Return the number of the last sweep that changed a label, (n, R), counted from 1; 0 if there is none.  A sweep over
-    rows or columns reads the perturbed scores once.  The perturbed scores are stored in chunks; one chunk holds the
-    samples that one Triton program processes together.
+    Also return the number of the last sweep that changed a label, (n, R), counted from 1; 0 if there is none.  A sweep
+    over rows or columns reads the perturbed scores once.  The perturbed scores are stored in chunks; one chunk holds
+    the samples that one Triton program processes together.
 
     ``unary`` (n, S, L) has at most ``MAX_LINE_LABELS`` labels (`locpmap.kernels.block_plan`).  Potts weights are
     ``right`` (1|n, H, W-1) and ``down`` (1|n, H-1, W).  Even lines of the whole grid are updated first.
     """
-    n_images, _, n_labels = unary.shape
+    n_images, n_sites, n_labels = unary.shape
     assert climb.blocks is not None
-    n_samples, height, width, device = labels.shape[2], grid.height, grid.width, unary.device
+    n_samples, height, width, device = span.n_samples, grid.height, grid.width, unary.device
+    labels = torch.empty((n_images, n_sites, n_samples), dtype=torch.uint8, device=device)
     perturbation = climb.perturbation
     # Cached while the weights exist; the potentials hold them where all images share them.
     site_id = cached((right, down), ("sites", grid), lambda: _site_ids(grid, device))
@@ -87,7 +88,7 @@ def climb_lines(
     kind = Kind(ties, n_labels, part, items, ahead, BACK)
     numbers = (n_images, n_samples, grid.row, grid.column, climb.max_sweeps, *PARTS[climb.blocks.named])
     _climb_lines[(n_programs,)](state, counts, *numbers, kind, **at_once(registers, warps=1))
-    return changed.view(n_images, n_samples)
+    return labels, changed.view(n_images, n_samples)
 
 
 def _site_ids(grid: GridWindow, device: torch.device) -> Array:

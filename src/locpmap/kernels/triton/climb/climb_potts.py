@@ -21,10 +21,11 @@ from locpmap.kernels import perturbation
 from locpmap.kernels.model import Array, GridWindow
 from locpmap.kernels.perturbation import GIVEN
 from locpmap.kernels.spec import Climb, Span
-from locpmap.kernels.triton.climb.potts_grid import Draw, Drawn, Image, Sizes, Terms, describe_sites, grid_field, lanes
+from locpmap.kernels.triton.climb.potts_grid import Drawn, Image, Sizes, Terms, describe_sites, grid_field, lanes
 from locpmap.kernels.triton.climb.potts_visits import clear_marks, first_visit, list_open, start_words, visit
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 from locpmap.kernels.triton.lazy_noise import room_of
+from locpmap.kernels.triton.philox import Draw
 
 TILE, VISIT = 128, 128  # lanes per tile; pairs visited together
 MAX_PAIRS = 2**31 - 2**20  # limit of pairs per colour for 32-bit indices, with a margin for a few visits
@@ -58,36 +59,30 @@ class Room(NamedTuple):
 
 
 def climb_potts(
-    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span, labels: Array
-) -> Array:
-    """Fill ``labels`` (n, S, R), uint8 up to 127 labels, else int16; return the last sweep that changed any, (n, R)."""
+    unary: Array, right: Array, down: Array, grid: GridWindow, climb: Climb, span: Span
+) -> tuple[Array, Array]:
+    """Return labels (n, S, R), uint8 up to 127 labels, else int16, and the last sweep that changed any, (n, R)."""
     n_images, n_sites, n_labels = unary.shape
-    height, width, n_samples, device = grid.height, grid.width, labels.shape[2], unary.device
-    given = of_images(climb.given, span.lo, span.hi).to(torch.uint8) if climb.start == GIVEN else labels
-    bits, apart = 8 * labels.element_size(), labels.stride(1)
+    height, width, n_samples, device = grid.height, grid.width, span.n_samples, unary.device
+    bits = 8 if n_labels <= 127 else 16
     registers = 64 if n_labels == 2 else 96
     programs = resident_programs(device, registers)
     plan = _plan(n_images, height, width, n_labels, n_samples, bits, programs, TILES_EACH)
-    pack, n_teams = plan.pack, plan.n_teams
-    words = labels  # filled in place where the labels of every site occupy whole aligned words
-    if apart % pack or labels.stride(0) != n_sites * apart or labels.data_ptr() % 8:
-        words = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=labels.dtype, device=device)
-        apart = plan.n_words * pack
+    pack, n_teams, dtype = plan.pack, plan.n_teams, torch.uint8 if bits == 8 else torch.int16
+    labels = torch.empty((n_images, n_sites, plan.n_words * pack), dtype=dtype, device=device)
+    given = of_images(climb.given, span.lo, span.hi).to(torch.uint8) if climb.start == GIVEN else labels
     scores = torch.empty((n_teams, plan.reals_apart), dtype=unary.dtype, device=device)
     wholes = torch.empty((n_teams, plan.wholes_apart), dtype=torch.int32, device=device)
     notes = torch.zeros(COUNTERS * n_teams + n_images * n_samples, dtype=torch.int32, device=device)
-    field = grid_field(right, down, grid, plan.n_words, apart // pack)
+    field = grid_field(right, down, grid, plan.n_words)
     # The number of counters is passed with the sizes: Triton compares global constants at every launch.
     sizes = Sizes(climb.start, n_labels, room_of(n_labels), pack, bits, TILE, VISIT, COUNTERS)
-    _, temperature, k0, k1 = climb.perturbation
-    draw = Draw(k0, k1, climb.first_image + span.lo, span.first)
-    arrays = (unary, given, words, notes)
-    numbers = (temperature, n_images, n_samples, climb.max_sweeps)
+    _, temperature, *key = climb.perturbation
+    arrays, draw = (unary, given, labels, notes), (*key, climb.first_image + span.lo, span.first)
     room = Room(scores, wholes, plan)
-    _climb[(n_teams * plan.team,)](arrays, room, draw, field, *numbers, sizes, **at_once(registers))
-    if words is not labels:
-        labels.copy_(words[:, :, :n_samples])
-    return notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
+    numbers = (temperature, n_images, n_samples, climb.max_sweeps)
+    _climb[(n_teams * plan.team,)](arrays, room, field, *draw, *numbers, sizes, **at_once(registers))
+    return labels[:, :, :n_samples], notes.as_strided((n_images, n_samples), (n_samples, 1), COUNTERS * n_teams)
 
 
 @lru_cache(maxsize=64)  # computing it takes as long as a launch, and sizes recur
@@ -117,8 +112,21 @@ def _plan(
     return Plan(pack, n_words, n_teams, team, reals_apart, wholes_apart, queue_apart, list_apart)
 
 
-@triton.jit(do_not_specialize=["n_images", "n_samples", "max_sweeps"])
-def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_samples, max_sweeps, SIZES: tl.constexpr):
+@triton.jit(do_not_specialize=[*Draw._fields, "n_images", "n_samples", "max_sweeps"])
+def _climb(
+    arrays,
+    room,
+    field,
+    k0: tl.uint32,
+    k1: tl.uint32,
+    first_image,
+    first_sample,
+    temperature: tl.float64,
+    n_images,
+    n_samples,
+    max_sweeps,
+    SIZES: tl.constexpr,
+):
     unary_ptr, given_ptr, labels_ptr, notes_ptr = arrays
     plan = room.plan
     PACK: tl.constexpr = SIZES.pack
@@ -128,6 +136,7 @@ def _climb(arrays, room, draw, field, temperature: tl.float64, n_images, n_sampl
     word_type: tl.constexpr = tl.int64 if SIZES.bits * PACK > 32 else tl.int32
     words_ptr = labels_ptr.to(tl.pointer_type(word_type), bitcast=True)
     scale = tl.cast(temperature, dtype)
+    draw = Draw(k0, k1, first_image, first_sample)
     team, member = tl.program_id(0) // plan.team, tl.program_id(0) % plan.team
     n_sites = field.height * field.width
     n_lanes = field.height * ((field.width + 1) // 2) * field.n_words

@@ -33,7 +33,9 @@ def gibbs(model: Model, chain: Chain, n_sweeps: int, keep: bool = False) -> Arra
     return kept
 
 
-@triton.jit(do_not_specialize=["first_image", "sweep", "end", "first_counted", "thin", "n_classes", "n_images"])
+@triton.jit(
+    do_not_specialize=["k0", "k1", "first_image", "sweep", "end", "first_counted", "thin", "n_classes", "n_images"]
+)
 def _gibbs(
     arrays,
     pairs,

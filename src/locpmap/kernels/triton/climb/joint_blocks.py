@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.triton.local_scores import add_joint_scores, improves
-from locpmap.kernels.triton.philox import PLAIN, pick, uniform, words
+from locpmap.kernels.triton.philox import PLAIN, Draw, pick, uniform, words
 
 STATES = tl.constexpr(32)  # labellings that a program compares together
 
@@ -17,13 +17,26 @@ STATES = tl.constexpr(32)  # labellings that a program compares together
 MOST = tl.constexpr(24 * math.log(2))
 
 
-@triton.jit(do_not_specialize=["sweep", "turn", "lo", "first_block", "n_blocks"])
-def improve_joint(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.constexpr, SAMPLES: tl.constexpr):
+@triton.jit(do_not_specialize=[*Draw._fields, "sweep", "turn", "lo", "first_block", "n_blocks"])
+def improve_joint(
+    arrays,
+    k0: tl.uint32,
+    k1: tl.uint32,
+    first_image,
+    first_sample,
+    sweep,
+    turn,
+    lo,
+    first_block,
+    n_blocks,
+    SIZES: tl.constexpr,
+    SAMPLES: tl.constexpr,
+):
     """Set the best labels of a run's blocks, except those without changes around them; record sweep and turn.
 
     ``arrays`` as in `climb_blocks`.
     """
-    plan, pairs, unary, site_id, amount, draw, state = arrays
+    plan, pairs, unary, site_id, amount, state = arrays
     n_sites, n_samples = state.n_sites, state.n_samples
     n_chunks = tl.cdiv(n_samples, SAMPLES)
     item = tl.program_id(0) // n_chunks
@@ -42,7 +55,7 @@ def improve_joint(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.cons
         begin, stop = tl.load(plan.ptr + b), tl.load(plan.ptr + b + 1)
         lead = tl.load(plan.site + begin).to(tl.int64)
         n_states = tl.load(strides + lead) * SIZES.n_labels
-        key = (draw.first_image + n, draw.first_sample + r, tl.load(site_id + lead))
+        key = (k0, k1, PLAIN, first_image + n, first_sample + r, tl.load(site_id + lead))
         given = (plan, pairs, unary + (lo + n) * n_sites * SIZES.n_labels, y, n_samples, lo + n, b)
         scale = tl.load(amount)
         current = tl.zeros([1, SAMPLES], tl.int32)
@@ -52,7 +65,7 @@ def improve_joint(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.cons
             current += tl.load(y + i * n_samples).to(tl.int32) * tl.load(strides + i)
             t += 1
         held = add_joint_scores(tl.zeros([1, SAMPLES], dtype), *given, current, n_sites, SIZES)
-        held += scale * _gumbel(draw, key, current, dtype)
+        held += scale * _gumbel(key, current, dtype)
         best, winner = held, current
         first = tl.zeros([], tl.int32)
         while first < n_states:
@@ -61,7 +74,7 @@ def improve_joint(arrays, sweep, turn, lo, first_block, n_blocks, SIZES: tl.cons
             scores = add_joint_scores(scores, *given, labelling, n_sites, SIZES)
             reach = tl.max(scores, axis=0, keep_dims=True) + scale * MOST
             if tl.max((going & (reach > best)).to(tl.int32)) > 0:
-                scores += scale * _gumbel(draw, key, labelling, dtype)
+                scores += scale * _gumbel(key, labelling, dtype)
             top = tl.max(scores, axis=0, keep_dims=True)
             highest = tl.min(tl.where(scores == top, labelling, n_states), axis=0, keep_dims=True)
             winner = tl.where(top > best, highest, winner)
@@ -97,7 +110,7 @@ def _is_open(plan, pairs, b, stamp, before, n_sites, n_samples):
 
 
 @triton.jit
-def _gumbel(draw, key, labelling, dtype: tl.constexpr):
+def _gumbel(key, labelling, dtype: tl.constexpr):
     """Return the noise of joint labellings."""
-    w0, w1, w2, w3 = words(draw.k0, draw.k1, PLAIN, *key, labelling // 4)
+    w0, w1, w2, w3 = words(*key, labelling // 4)
     return -tl.log(-tl.log(uniform(pick(w0, w1, w2, w3, labelling % 4)).to(dtype)))

@@ -50,15 +50,6 @@ class Field(NamedTuple):
     edge_apart: tuple[int, int, int] = (1, 1, 1)  # strides between edges; 0 where those of a step share one weight
 
 
-class Draw(NamedTuple):
-    """The key and the counters of the noise."""
-
-    k0: int
-    k1: int
-    first_image: int
-    first_sample: int
-
-
 class Drawn(NamedTuple):
     """Noise that first visits store for later ones: scratch of T teams, (T, 2, ..) by colour, indexed by lane."""
 
@@ -106,11 +97,11 @@ def images_apart(weights: torch.Tensor) -> int:
     return int(weights.stride(0)) if weights.shape[0] > 1 else 0
 
 
-def grid_field(right: Array, down: Array, grid: GridWindow, n_words: int = 1, site_apart: int = 1) -> Field:
+def grid_field(right: Array, down: Array, grid: GridWindow, n_words: int = 1) -> Field:
     """Return a grid with weights (1|n, H, W-1) to the right and (1|n, H-1, W) down."""
     weights = (right, images_apart(right), down, images_apart(down), grid.height, grid.width)
     corner = ((grid.row + grid.column) % 2, grid.row * grid.whole_width + grid.column, grid.whole_width)
-    return Field(*weights, n_words, site_apart, *corner, grid.height)
+    return Field(*weights, n_words, n_words, *corner, grid.height)
 
 
 def volume_field(weights: tuple[Array, ...], volume: VolumeWindow) -> Field:

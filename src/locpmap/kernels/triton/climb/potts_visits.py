@@ -145,17 +145,18 @@ def first_visit(unary_ptr, given_ptr, image, drawn, list_ptr, count, tile, colou
                     ahead = rivals(first, near, pull, leading, tick, terms.log_p + place, at.inside)
                     undecided |= (at.inside & (ahead > 0)).to(tl.int32) << j
     if START_FROM != PERTURBED:
-        # The starting labels of colour 0 are not stored.  They are recomputed only if a sample has no recorded change.
+        # The starting labels of colour 0 are not stored.  They are recomputed only if a sample has no recorded change,
+        # or if a pair is undecided: its starting label wins ties.
         note = image.changed + at.word * PACK
         before = result
         if colour == 1:
             before = tl.load(y, mask=at.inside, other=0)
         else:
-            unmoved = tl.zeros(at.site.shape, tl.int1)
+            needed = undecided != 0
             for s in tl.static_range(PACK):
                 real = at.inside & (at.word * PACK + s < image.n_samples)
-                unmoved = unmoved | (tl.load(note + s, mask=real, other=1) < 1)
-            if tl.max(unmoved.to(tl.int32)) > 0:
+                needed = needed | (tl.load(note + s, mask=real, other=1) < 1)
+            if tl.max(needed.to(tl.int32)) > 0:
                 before = start_words(unary_ptr, given_ptr, image, at, SIZES)
         FIELD: tl.constexpr = (1 << BITS) - 1
         for j in tl.static_range(PACK):
