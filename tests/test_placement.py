@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ from locpmap.inference.decoder import Decoder
 from locpmap.kernels import placement
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.placement import Job, choose, gpu_pays, place
+from locpmap.learning import linear
 from locpmap.potentials import Potentials
+from locpmap.refining import adapting, guiding
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
+
+from locpmap.kernels.triton.backend import TritonKernels  # noqa: E402
 
 LARGE = Potentials.grid(np.zeros((512, 512, 4), np.float32), 1.0)
 SMALL = Potentials.grid(np.zeros((8, 8, 4), np.float32), 1.0)
@@ -146,15 +151,88 @@ def test_device_without_kernels_raises_an_error() -> None:
         choose("numba", "cuda")
 
 
-@pytest.mark.parametrize("name", ["reference", "numba"])
+@pytest.mark.parametrize("name", ["reference", "numba", "triton"])
 def test_kernels_can_be_copied_and_pickled(name: str) -> None:
     """Copies have the same name, device and threads."""
-    kernels = CpuKernels(name, 3)
+    kernels: Any = TritonKernels("cuda:1") if name == "triton" else CpuKernels(name, 3)
+    expected = (name, "cuda:1", 1) if name == "triton" else (name, None, 3)
     kernels.threads.map(abs, [(1,), (-2,)])
     for copied in (copy.copy(kernels), copy.deepcopy(kernels), pickle.loads(pickle.dumps(kernels))):
-        assert (copied.name, copied.device, copied.threads.n_threads) == (name, None, 3)
+        assert (copied.name, copied.device, copied.threads.n_threads) == expected
         assert copied.threads.map(abs, [(1,), (-2,)]) == [1, 2]
         copied.close()
     assert hasattr(kernels, "climb")
     assert not hasattr(kernels, "climp")
     kernels.close()
+
+
+# kernels outside `infer` run on the device of their tensors
+
+
+class Devices:
+    """Replacement of `current_device`: records the arrays given to it, and which one is current."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
+        self.current: Any = None
+        self.entered: list[Any] = []
+        for module in modules:
+            monkeypatch.setattr(module, "current_device", self)
+
+    @contextmanager
+    def __call__(self, array: Any) -> Iterator[None]:
+        self.entered.append(array)
+        self.current = array
+        yield
+        self.current = None
+
+
+def test_refining_runs_on_the_device_of_the_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = torch.zeros(1, 5, 7, 2)
+    devices = Devices(monkeypatch, guiding, adapting)
+
+    def kernel(*given: Any) -> tuple[Any, Any]:
+        assert devices.current.data_ptr() == scores.data_ptr()
+        return torch.zeros(1), torch.ones(1)
+
+    for module in (guiding, adapting):
+        monkeypatch.setattr(module, "has_kernels", lambda device: True)
+        monkeypatch.setattr(module, "kernel_of", lambda backend, operation: kernel)
+    guiding.guided_log_mean(scores, torch.rand(1, 3, 5, 7))
+    adapting.adapted_to(scores, scores, None, 1.0, 1.0, adapting.Rule(0.1, 0.1))
+    assert len(devices.entered) == 2
+
+
+def test_losses_run_on_the_device_of_the_unary_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    operators = pytest.importorskip("locpmap.nn.operators")
+    devices = Devices(monkeypatch, operators)
+    called = []
+    for name in ("site_losses", "block_losses", "pair_gradient"):
+        operation = getattr(CpuKernels, name)
+
+        def watched(*given: Any, operation: Any = operation, name: str = name) -> Any:
+            called.append((name, devices.current is not None))
+            return operation(*given)
+
+        monkeypatch.setattr(CpuKernels, name, watched)
+    logits, labels = torch.zeros(1, 2, 3, 4), torch.zeros(1, 3, 4, dtype=torch.int64)
+    for loss in (lp.nn.PseudolikelihoodLoss(), lp.nn.CompositeLikelihoodLoss()):
+        loss(logits, torch.tensor(1.0, requires_grad=True), labels).backward()
+    assert {name for name, _ in called} == {"site_losses", "block_losses", "pair_gradient"}
+    assert all(inside for _, inside in called)
+    assert len(devices.entered) == 3  # a launch of each loss, and the gradient of the first
+
+
+def test_fits_run_on_the_device_of_their_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = Devices(monkeypatch, linear)
+    operation = CpuKernels.site_losses
+
+    def watched(*given: Any) -> Any:
+        assert devices.current is not None
+        return operation(*given)
+
+    monkeypatch.setattr(CpuKernels, "site_losses", watched)
+    image = np.eye(6)
+    options = lp.learning.FitOptions(max_iterations=1, n_threads=1)
+    lp.CRF(2).fit(image, image.astype(int), options=options)
+    assert all(array.shape == (1, 36) for array in devices.entered)
+    assert devices.entered

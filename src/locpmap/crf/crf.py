@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, Self
 
@@ -206,10 +207,8 @@ class CRF:
         kernels = place(backend, device, job_of(inputs, batches, self.n_labels, processes), n_threads)
         parameters = self._parameters(batches[0].features)
         task = Task(objective, blocks, float(l2), seed, progress, kernels.device or device, options, n_steps)
-        try:
+        with closing(kernels):
             self.fit_result = fit(parameters, batches, held_out, task, kernels)
-        finally:
-            kernels.close()
         self.parameters = parameters
         self._learned = self.parameters.expand(self.fit_result.w)
         self.features, self.calibration = extract.features, Calibration()

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from locpmap.arrays import namespace
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.cache import placed_once
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.kernels.model import Array
 from locpmap.kernels.threads import Threads
@@ -88,6 +89,9 @@ class Likelihoods:
         """Name of the folder of `kernels` that contains the three functions."""
         return self.name
 
+    def close(self) -> None:
+        self.threads.close()
+
     def site_losses(self, scores: Scores, labels: Array, samples: Array, weights: Array) -> Losses:
         """Compute the loss ``-weights · log mean_m p(label | sample m)`` of every site, and its residual.
 
@@ -124,7 +128,7 @@ class Likelihoods:
         value = _zeros(scores.unary, (n_images, len(plan.joint)))
         total, gradient = None, None
         # A family contains every site once, so its residuals fit into one array over the sites.
-        for block_of in plan.block_of:
+        for block_of, placed in zip(plan.block_of, placed_once(plan.block_of, self.device), strict=True):
             residual = _zeros(scores.unary, (n_images, n_sites, 1, n_labels))
 
             def add(gradient: Array, part: Part, residual: Array = residual) -> None:
@@ -132,7 +136,7 @@ class Likelihoods:
 
             first, last = int(block_of.min()), int(block_of.max()) + 1
             inside = self._summed(scores, add, self._jobs(n_images, last - first, n_sites, first))
-            between = self.pair_gradient(scores, labels[:, :, None], residual, block_of)
+            between = self.pair_gradient(scores, labels[:, :, None], residual, placed)
             total = residual if total is None else total + residual
             gradient = inside + between if gradient is None else gradient + inside + between
         return Losses(value, total, gradient)

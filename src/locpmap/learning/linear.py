@@ -6,17 +6,19 @@ the data only, so results do not depend on the number of threads.
 """
 
 from collections.abc import Iterator
+from functools import reduce
 from importlib import import_module
+from operator import add
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from locpmap.arrays import Array, cast, is_tensor, namespace
+from locpmap.arrays import Array, cast, current_device, is_tensor, namespace
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.cache import placed, placed_once
 from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Losses, Scores
 from locpmap.kernels.threads import Threads
-from locpmap.kernels.triton.cache import cached
 from locpmap.learning.batches import Batch
 
 GPU_SCORES = 1 << 26  # pairwise scores of one group on a GPU
@@ -86,7 +88,9 @@ def sums_of_groups(
     at_a_time = (CPU_GROUPS if on_cpu else GPU_GROUPS) * outer.n_threads
     cut = 1 + weights.size
     for first in range(0, len(groups), at_a_time):
-        for row in on_host(outer.map(group, groups[first : first + at_a_time])):
+        with current_device(labels):
+            sums = on_host(outer.map(group, groups[first : first + at_a_time]))
+        for row in sums:
             yield Sums(float(row[0]), row[1:cut].reshape(weights.shape), row[cut:].reshape(tables.shape))
 
 
@@ -104,13 +108,7 @@ def score_differences(kernels: Any, scores: Scores, labels: Any, samples: Any, w
 
 def total(groups: Iterator[Sums]) -> Sums:
     """Return the sum over all groups."""
-    first = next(groups)
-    value, by_weights, by_tables = first.value, first.by_weights.copy(), first.by_tables.copy()
-    for part in groups:
-        value += part.value
-        by_weights += part.by_weights
-        by_tables += part.by_tables
-    return Sums(value, by_weights, by_tables)
+    return reduce(lambda sums, more: Sums(*map(add, sums, more)), groups)
 
 
 def mean_square(features: Array, weights: Array) -> Array:
@@ -126,18 +124,6 @@ def mean_square(features: Array, weights: Array) -> Array:
     else:
         squares = np.einsum("ns,nsd,nsd->d", weights, features, features, dtype=np.float64)
     return squares / (max(len(weights), len(features)) * max(weights.shape[1], features.shape[1], 1))
-
-
-def placed(array: Array, device: str | None) -> Any:
-    """Return a tensor on the device, or the array itself for the device None."""
-    return array if device is None else import_module("torch").tensor(array, device=device).contiguous()
-
-
-def placed_once(array: Array, device: str | None) -> Any:
-    """Return ``placed(array, device)``, cached, for an array that is used in every pass and never modified."""
-    if device is None or isinstance(array, np.memmap):  # not cached: may be larger than the device's memory
-        return placed(array, device)
-    return cached((array,), ("placed", device), lambda: placed(array, device))
 
 
 def with_ones(features: Any) -> Any:

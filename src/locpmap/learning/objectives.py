@@ -67,12 +67,9 @@ class Objective:
         plan = self._plan(batch) if self.blocks is not None and samples is None else None
         if self.independent:
             samples = np.full((*batch.labels.shape, 1), VOID, np.int16)
-        how: dict[str, Any] = {
-            "plan": plan,
-            "samples": samples,
-            "contrastive": self.contrastive and samples is not None,
-        }
-        return sums_of_groups(batch, *self.parameters.expand(w), self.kernels, **how, one_by_one=one_by_one)
+        given = (batch, *self.parameters.expand(w), self.kernels)
+        contrastive = self.contrastive and samples is not None
+        return sums_of_groups(*given, plan=plan, samples=samples, contrastive=contrastive, one_by_one=one_by_one)
 
     @staticmethod
     def check_weights(batch: Batch) -> None:

@@ -1,25 +1,25 @@
 """The likelihood kernels as custom torch operators with gradients.
 
-Tensors on an NVIDIA GPU use the Triton kernels. All other tensors use the Numba kernels, without a copy if they are
-contiguous and on the CPU. Second derivatives are not available: autograd would take the gradients for constants.
+Tensors on an NVIDIA GPU use the Triton kernels if Triton is installed. All other tensors use the Numba kernels, without
+a copy if they are contiguous and on the CPU. Second derivatives are not available: autograd would take the gradients
+for constants.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from locpmap.arrays import current_device
 from locpmap.errors import InputError
 from locpmap.features.features import wiring_of
 from locpmap.graphs.blocks import plan_blocks
-from locpmap.kernels.cpu.backend import CpuKernels
 from locpmap.kernels.likelihood import JOB_SITES, Scores
+from locpmap.kernels.placement import Job, place
 from locpmap.kernels.spec import Kernels
 from locpmap.nn.potentials import structure_of
 
@@ -39,20 +39,16 @@ def site_losses(
         shape: Grid or volume as `locpmap.nn.potentials.Field.numbers`.
         form: Form of ``pairwise``.
     """
-    with _backend(unary, labels.numel()) as kernels:
-        place = _place(kernels)
-        scores = _scores(kernels, unary, pairwise, shape, form)
-        found = kernels.site_losses(scores, place(labels), place(samples), place(unary.new_ones(1, 1)))
+    with _backend(unary, pairwise, shape, form) as (kernels, scores, placed):
+        found = kernels.site_losses(scores, placed(labels), placed(samples), placed(unary.new_ones(1, 1)))
     return _tensor(found.value, unary), _tensor(found.residual, unary)
 
 
 @torch.library.custom_op("locpmap::pair_gradient", mutates_args=())
 def pair_gradient(pairwise: Tensor, samples: Tensor, residual: Tensor, shape: Sequence[int], form: str) -> Tensor:
     """Return the gradient in the pairwise scores.  ``residual`` is the gradient in the local scores, per sample."""
-    with _backend(residual, residual[..., 0, 0].numel()) as kernels:
-        place = _place(kernels)
-        scores = _scores(kernels, residual[:, :, 0], pairwise, shape, form)
-        gradient = kernels.pair_gradient(scores, place(samples), place(residual))
+    with _backend(residual[:, :, 0], pairwise, shape, form) as (kernels, scores, placed):
+        gradient = kernels.pair_gradient(scores, placed(samples), placed(residual))
     return _as_pairwise(gradient, pairwise)
 
 
@@ -63,10 +59,8 @@ def block_losses(
     """Return ``-Σ log p(y_β | y_¬β)`` over rows, columns or tiles ("h,w", "d,h,w"), and its gradients in the scores."""
     of_tile = tuple(int(side) for side in blocks.split(",")) if "," in blocks else blocks
     plan = plan_blocks(of_tile, structure_of(shape), unary.shape[2])
-    with _backend(unary, labels.numel()) as kernels:
-        place = _place(kernels)
-        scores = _scores(kernels, unary, pairwise, shape, form)
-        found = kernels.block_losses(scores, plan, place(labels), place(unary.new_ones(1)))
+    with _backend(unary, pairwise, shape, form) as (kernels, scores, placed):
+        found = kernels.block_losses(scores, plan, placed(labels), placed(unary.new_ones(1)))
     total = _tensor(found.value, unary).sum(dtype=torch.float64).to(unary.dtype)
     return total, _tensor(found.residual, unary)[:, :, 0].clone(), _as_pairwise(found.gradient, pairwise)
 
@@ -125,32 +119,27 @@ block_losses.register_autograd(_block_gradients, setup_context=_save_blocks)
 
 
 @contextmanager
-def _backend(tensor: Tensor, n_sites: int) -> Iterator[Kernels]:
-    """Yield the kernels for a tensor; on the CPU with torch's number of threads if there are enough sites."""
-    interpreted = find_spec("triton") is not None and import_module("triton").knobs.runtime.interpret
-    if tensor.is_cuda or (interpreted and tensor.device.type == "cpu"):
-        yield import_module("locpmap.kernels.triton.backend").TritonKernels(str(tensor.device))
-        return
-    kernels = CpuKernels("numba", torch.get_num_threads() if n_sites > JOB_SITES else 1)
-    try:
-        yield kernels
-    finally:
-        kernels.close()
+def _backend(
+    unary: Tensor, pairwise: Tensor, shape: Sequence[int], form: str
+) -> Iterator[tuple[Kernels, Scores, Callable[[Tensor], Any]]]:
+    """Yield the kernels for a device, the scores, and the function that converts tensors to the kernels' arrays.
 
+    Kernels on the CPU use torch's number of threads if there are enough sites.
+    """
+    n_threads = torch.get_num_threads() if unary[:, :, 0].numel() > JOB_SITES else 1
+    kernels = place("auto", "auto", Job(str(unary.device)), n_threads)
 
-def _place(kernels: Kernels) -> Callable[[Tensor], Any]:
-    """Return the function that converts tensors to the kernels' arrays."""
-    if kernels.device is None:
-        return lambda tensor: tensor.detach().cpu().contiguous().numpy()
-    return lambda tensor: tensor.detach().contiguous()
+    def placed(tensor: Tensor) -> Any:
+        tensor = tensor.detach().contiguous()
+        return tensor.cpu().numpy() if kernels.device is None else tensor
 
-
-def _scores(kernels: Kernels, unary: Tensor, pairwise: Tensor, shape: Sequence[int], form: str) -> Scores:
-    place, wiring = _place(kernels), _wiring(tuple(shape), form, kernels.device)
     potts = form == "weights"
     one, none = unary.new_ones(1, 1, 1), unary.new_empty(0, 0, 0, 1, 1)
     features, tables = (pairwise[..., None], none) if potts else (one, pairwise[:, :, None])
-    return Scores(place(unary), place(features), place(tables), potts, form == "edge tables", *wiring)
+    wiring = _wiring(tuple(shape), form, kernels.device)
+    scores = Scores(placed(unary), placed(features), placed(tables), potts, form == "edge tables", *wiring)
+    with closing(kernels), current_device(unary):
+        yield kernels, scores, placed
 
 
 @lru_cache(maxsize=16)

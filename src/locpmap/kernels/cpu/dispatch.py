@@ -30,9 +30,6 @@ class Dispatch:
         """Return the per-range function of an operation."""
         return kernel_of(self.name, operation)
 
-    def close(self) -> None:
-        self.threads.close()
-
     def sweep(self, operation: str, model: Model, *state: Any, n_active: int | None = None) -> None:
         """Run an operation ``(model, *state, lo, hi, begin, stop)`` once over every image and site.
 

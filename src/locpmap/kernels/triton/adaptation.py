@@ -7,8 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.kernels.cache import cached
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.grid_barrier import BARRIER, at_once, resident_programs, wait_for_all
 
 ITEMS = 2048  # points times labels that a program holds at once

@@ -1,7 +1,5 @@
 """The backend "triton": the kernel contract on an NVIDIA GPU, implemented by the launches of this folder."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from locpmap.errors import BackendError
@@ -24,12 +22,6 @@ class TritonKernels(Sampling, Passing, Likelihoods):
 
     def __init__(self, device: str) -> None:
         self.device = device
-
-    def __reduce__(self) -> tuple[type[TritonKernels], tuple[str | None]]:
-        return TritonKernels, (self.device,)
-
-    def close(self) -> None:
-        """Do nothing: this backend has no threads to end."""
 
     def sweeps_per_step(self, model: ModelView) -> int:
         return max(1, min(MOST_SWEEPS, LAUNCH_WORK // model.unary.numel()))

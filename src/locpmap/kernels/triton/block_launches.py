@@ -8,8 +8,8 @@ import torch
 
 from locpmap.arrays import Array
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.cache import cached
 from locpmap.kernels.model import Model
-from locpmap.kernels.triton.cache import cached
 
 
 class Run(NamedTuple):
@@ -45,16 +45,13 @@ class State(NamedTuple):
     n_runs: int  # runs per sweep
 
 
-Launches = tuple[PlacedPlan, list[Run]]
-
-
-def launches(model: Model, plan: BlockPlan) -> Launches:
+def launches(model: Model, plan: BlockPlan) -> tuple[PlacedPlan, list[Run]]:
     """Return a plan on the device and the runs of a sweep; cached while the plan's arrays exist."""
     purpose = ("climb", model.unary.shape[2], model.unary.device)
     return cached((plan.ptr, model.neighbour), purpose, lambda: _launches(model, plan))
 
 
-def _launches(model: Model, plan: BlockPlan) -> Launches:
+def _launches(model: Model, plan: BlockPlan) -> tuple[PlacedPlan, list[Run]]:
     joint = plan.joint
     colour = _colours(model.indptr.cpu().numpy(), model.neighbour.cpu().numpy(), plan.block_of, plan.family)
     order = np.lexsort((joint, colour))

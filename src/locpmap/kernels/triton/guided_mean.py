@@ -5,8 +5,8 @@ import torch
 import triton
 import triton.language as tl
 
+from locpmap.kernels.cache import cached
 from locpmap.kernels.model import Array
-from locpmap.kernels.triton.cache import cached
 
 PIXELS, LABELS = 2, 32  # per program, with all steps at once, so that their loads overlap
 

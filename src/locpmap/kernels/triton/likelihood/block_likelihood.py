@@ -12,7 +12,7 @@ derivative with respect to a joint labelling's score is its probability, minus 1
 gradients are sums of these derivatives over the labellings.  Only labellings with label 0 at void sites count.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,10 +20,10 @@ import triton
 import triton.language as tl
 
 from locpmap.kernels.block_plan import BlockPlan
+from locpmap.kernels.cache import cached
 from locpmap.kernels.likelihood import Losses, Part, Scores
 from locpmap.kernels.model import Array
 from locpmap.kernels.triton.block_launches import place_plan
-from locpmap.kernels.triton.cache import cached
 from locpmap.kernels.triton.likelihood.pair_gradient import add_edge_gradients
 from locpmap.kernels.triton.local_scores import add_joint_scores, local_scores, pair_scores, pairs_of, sizes_of
 
@@ -53,10 +53,8 @@ def block_likelihood(
         return
     unary, n_edges, device = scores.unary, len(scores.edges), labels.device
     n_sites, n_labels = unary.shape[1:]
-    order = begin + np.argsort(plan.joint[begin:stop], kind="stable")
     purpose = ("likelihood", begin, stop, n_labels, device)
-    placed = cached((plan.ptr,), purpose, lambda: place_plan(plan, order, n_labels, device))
-    n_forests, lengths = int((~plan.joint[begin:stop]).sum()), np.diff(plan.ptr)[order]
+    placed, forests, joint = cached((plan.ptr,), purpose, lambda: _placed(plan, begin, stop, n_labels, device))
     labels, terms = labels.contiguous(), pairs_of(scores)
     tables = () if scores.potts else (n_labels, n_labels)
     images = max(1, MAX_PAIRS // max(n_edges * n_labels ** len(tables), 1))
@@ -65,19 +63,26 @@ def block_likelihood(
         pairs = torch.zeros((n_images, n_edges, *tables), dtype=unary.dtype, device=device)
         counts = (n_sites, n_edges, len(plan.joint), int(len(weights) > 1))
         task = Task(labels, weights, losses.value, losses.residual, pairs, *counts)
-        if n_forests > 0:
+        if len(forests) > 0:
             sizes = sizes_of(scores, 1024, 128)
             local = torch.empty((n_images, n_sites, n_labels), dtype=unary.dtype, device=device)
             grid = (n_images * triton.cdiv(n_sites, sizes.items),)
             _local_scores[grid](unary, terms, labels, placed.block_of[plan.family[begin]], local, first, n_sites, sizes)
             sizes = sizes_of(scores, 512, 16)
-            grid, longest = (n_images * triton.cdiv(n_forests, sizes.items),), int(lengths[:n_forests].max())
-            _solve_forests[grid](terms, placed, task, local, first, n_forests, longest, sizes)
-        if n_forests < len(order):
-            n_joint, longest = len(order) - n_forests, int(lengths[n_forests:].max())
-            sizes = sizes_of(scores, 1024, triton.next_power_of_2(n_labels**longest))
-            _solve_joint[(n_images * n_joint,)](unary, terms, placed, task, first, n_forests, n_joint, sizes)
+            grid = (n_images * triton.cdiv(len(forests), sizes.items),)
+            _solve_forests[grid](terms, placed, task, local, first, len(forests), int(forests.max()), sizes)
+        if len(joint) > 0:
+            sizes = sizes_of(scores, 1024, triton.next_power_of_2(n_labels ** int(joint.max())))
+            _solve_joint[(n_images * len(joint),)](unary, terms, placed, task, first, len(forests), len(joint), sizes)
         add_edge_gradients(scores, pairs, losses.gradient, Part(first, first + n_images, 0, n_edges))
+
+
+def _placed(plan: BlockPlan, begin: int, stop: int, n_labels: int, device: torch.device) -> tuple[Any, Array, Array]:
+    """Return blocks on the device, forests before joint blocks, and the number of sites of each forest and the rest."""
+    joint = plan.joint[begin:stop]
+    order = begin + np.argsort(joint, kind="stable")
+    forests, rest = np.split(np.diff(plan.ptr)[order], [len(joint) - joint.sum()])
+    return place_plan(plan, order, n_labels, device), forests, rest
 
 
 @triton.jit(do_not_specialize=["lo"])

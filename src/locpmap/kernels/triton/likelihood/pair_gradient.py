@@ -3,6 +3,8 @@
 All sums are matrix products or sums along an axis, so results do not depend on the order of threads.
 """
 
+from typing import Any
+
 import torch
 
 from locpmap.kernels.likelihood import Part, Scores
@@ -15,10 +17,7 @@ def pair_gradient(
     """Add the gradient of a part's edges to ``gradient``; allocates a table per edge unless the model is Potts."""
     lo, hi, begin, stop = part
     first, second = (scores.edges[begin:stop, end].long() for end in (0, 1))
-    if block_of is not None:
-        place = torch.tensor(block_of, device=first.device)
-        inside = place[first] == place[second]
-    parts = []
+    derivative: Any = 0
     for m in range(samples.shape[2]):
         here, there = samples[lo:hi, first, m].long()[..., None], samples[lo:hi, second, m].long()[..., None]
         at_first, at_second = residual[lo:hi, first, m], residual[lo:hi, second, m]
@@ -31,10 +30,9 @@ def pair_gradient(
             each = torch.arange(residual.shape[3], device=residual.device)
             forth = at_first[..., :, None] * (there == each)[..., None, :]
             back = (here == each)[..., :, None] * at_second[..., None, :]
-        parts.append(forth + back)
-    derivative = sum(parts[1:], parts[0])
+        derivative += forth + back
     if block_of is not None:
-        derivative[:, inside] = 0
+        derivative[:, block_of[first] == block_of[second]] = 0
     add_edge_gradients(scores, derivative, gradient, part)
 
 
