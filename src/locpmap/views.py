@@ -89,13 +89,13 @@ class View:
 
     def direction_weights(self, dtype: Any) -> tuple[Array, Array]:
         """Return Potts weights of a 4-connected grid to the right (1|N, H, W-1) and down (1|N, H-1, W); cached."""
-        key = ("direction_weights", dtype)
-        if key not in self.cache:
+        home, key = self.origin or self, ("direction_weights", dtype)
+        if key not in home.cache:
             assert isinstance(self.structure, Grid) and self.pairwise.weights is not None
             xp, shapes = namespace(self.unary), self.structure.direction_shapes
-            self.cache[key] = tuple(
+            home.cache[key] = tuple(
                 frozen(cast(xp.broadcast_to(weight, (len(weight), h * w)).reshape(len(weight), h, w), dtype))
                 for weight, (h, w) in zip(self.pairwise.weights, shapes, strict=True)
             )
-        right, down = self.cache[key]
+        right, down = home.cache[key]
         return right, down
