@@ -271,7 +271,6 @@ def _save_state(
     numbers = {
         name: value.detach().cpu().numpy().astype(np.float32 if value.dtype == torch.float32 else np.float64)
         for name, value in (arrays | {"losses": losses}).items()
-        if value is not None
     }
     write_model(path, numbers, header)
 
