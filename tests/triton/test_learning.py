@@ -69,6 +69,7 @@ def test_fit_does_not_depend_on_the_memory_layout_of_labels(n_labels: int, objec
     stacked = np.moveaxis(np.ascontiguousarray(np.moveaxis(labels, 0, -1)), -1, 0)
     how: dict[str, Any] = {
         "backend": "triton",
+        "blocks": "rows" if objective == "composite" else None,
         "options": lp.learning.FitOptions(max_iterations=1, standard_errors=False),
     }
     mine, expected = (
