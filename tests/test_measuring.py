@@ -424,3 +424,17 @@ def test_invalid_interval_levels_are_refused(level: float) -> None:
         lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).interval(level)
     with pytest.raises(lp.errors.InputTypeError, match=r"level is '0\.9'"):
         lp.measure(SMALL, "area", lp.LocPMAP(n_samples=3)).interval("0.9")  # type: ignore[arg-type]
+
+
+def test_refined_results_draw_samples_of_their_refiner() -> None:
+    rng = np.random.default_rng(0)
+    image, logits = rng.integers(0, 255, (2, 16, 20, 3)), rng.normal(size=(2, 4, 5, 3))
+    result = lp.refine(image, logits)
+    expected = lp.Refiner.load().measure(image, logits, "area", lp.LocPMAP(9), seed=3)
+    for found in (result, pickle.loads(pickle.dumps(result)), result.decide("iou") and result):
+        area = found.measure("area", decoder=lp.LocPMAP(9), seed=3, names=("sea", "sand", "rock"))
+        np.testing.assert_array_equal(area.values, expected.values)
+        assert (area.names, area.source) == (("sea", "sand", "rock"), expected.source)
+    assert result.measure("area").values.shape == (200, 2, 3)
+    with pytest.raises(lp.InputError, match=r"the result of icm has no refiner .*: use lp\.measure"):
+        lp.infer(SMALL, "icm", backend="reference").measure("area")

@@ -95,6 +95,7 @@ class Result:
             is about the root of the mean ``variance`` over ``n_effective``.
         source (Source or None): The refiner that drew the samples with its default decoder, for its guarantee.
         origin (Origin or None): Of :func:`locpmap.refine`: the network's labels, for ``n_changed`` and ``changes``.
+        meter (callable or None): Of :func:`locpmap.refine`: draws the samples of :meth:`measure`.
         ending (Ending or callable): Source of ``status``, ``seconds`` and ``n_sweeps``.
         potentials (Potentials): The decoded model.
 
@@ -139,6 +140,7 @@ class Result:
     n_effective: Any = None  # float or (N,)
     source: Source | None = field(default=None, repr=False)
     origin: Origin | None = field(default=None, repr=False)
+    meter: Callable[..., Any] | None = field(default=None, repr=False)
     ending: Ending | Callable[[], Ending] = field(repr=False, kw_only=True)
     potentials: Potentials = field(repr=False, kw_only=True)
 
@@ -296,6 +298,37 @@ class Result:
                 raise InputError('guarantee is given, expected measure="accuracy" and a number as abstain with it')
             options["least"] = guarantee_of(guarantee, self.source).abstention_threshold(fraction("abstain", abstain))
         return decide(self.labels, self.probability, measure, over=over, abstain=abstain, **options)
+
+    def measure(self, quantity: str | Callable[[Any], Any], **options: Any) -> Any:
+        """Measure a quantity of the label map, with its uncertainty.
+
+        New samples are drawn from the refiner's model, with its learned error fields. The result must be one of
+        :func:`locpmap.refine`; for others see :func:`locpmap.measure`.
+
+        Args:
+            quantity (str or callable): A name such as "area" or "components", or a function of a label map, as in
+                :func:`locpmap.measure`.
+            **options: ``decoder`` (default: LocPMAP with 200 samples) and other options of :func:`locpmap.measure`,
+                such as ``seed`` and ``names``.
+
+        Returns:
+            Measurement: As from :meth:`locpmap.Refiner.measure`.
+
+        Raises:
+            InputError: If the result is not one of a refiner, or an option is not valid.
+
+        Example:
+            >>> area = lp.refine(None, 3 * np.eye(2)[np.tri(32, dtype=int)]).measure("area", seed=0)
+            >>> low, high = area.interval(0.9)
+            >>> area.values.shape, low.shape
+            ((200, 2), (2,))
+        """
+        if self.meter is None:
+            raise InputError(
+                f"the result of {self.method} has no refiner to draw samples with: use lp.measure(result.potentials,"
+                " ..), or lp.measure(result, ..) with keep_samples=True"
+            )
+        return self.meter(quantity, **options)
 
     def label_sets(self, level: float = 0.9, *, guarantee: Any = None) -> Array:
         """Return sets of labels that contain the true label with a probability of ``level``.

@@ -181,8 +181,9 @@ class Prepared:
         return self.named(self._decoded(chosen, seed=seed, device=device, progress=progress), chosen)
 
     def named(self, result: Result, decoder: Decoder) -> Result:
-        """Return a result with the network's labels, and its source if the refiner's guarantee applies."""
-        return replace(result, origin=self.origin, source=self.source if as_calibrated(decoder) else None)
+        """Return a result with what :attr:`changes` and :meth:`measure` need, and its source if a guarantee applies."""
+        meter = replace(self).measure  # of a copy without cached arrays
+        return replace(result, origin=self.origin, source=self.source if as_calibrated(decoder) else None, meter=meter)
 
     def _decoded(self, decoder: Decoder, **how: Any) -> Result:
         if not isinstance(decoder, LocPMAP):
