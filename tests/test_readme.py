@@ -12,7 +12,7 @@ from scipy import ndimage
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+FIRST, *BLOCKS = re.findall(r"^```py(?:thon)?\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -29,6 +29,9 @@ def test_every_code_block_runs_and_prints(
     for number, block in enumerate(BLOCKS):
         exec(compile(block, f"README.md, block {number}", "exec"), session)
         assert capsys.readouterr().out.strip(), f"block {number} prints no result"
+    before = session["low"], session["high"]
+    exec(compile(FIRST, "README.md, first block", "exec"), session)  # with the inputs of the others
+    np.testing.assert_array_equal((session["low"], session["high"]), before)
     truth = session["truth"]
     resized = ndimage.zoom(session["logits"], (8, 8, 1), order=1, mode="nearest", grid_mode=True)  # bilinearly
     ours, theirs = (session["result"].labels == truth).mean(), (resized.argmax(axis=-1) == truth).mean()

@@ -131,10 +131,11 @@ def test_readme_has_the_numbers_of_the_records() -> None:
         json.loads((records / f"{name}.json").read_text()) for name in ("deciding", "guarantees", "fields", "refining")
     )
     rows = {
-        "RankSEG": "network: RankSEG, IoU",
+        "`lp.refine`, fitted": "lp.refine",
         "pydensecrf2, tuned": "pydensecrf2, tuned",
-        '`decide("iou")`': "network: IoU per image",
-        "`lp.refine`": "lp.refine: IoU per image",
+        "RankSEG": "network: RankSEG, IoU",
+        '`decide("iou")` on the network': "network: IoU per image",
+        '`decide("iou")` on `lp.refine`': "lp.refine: IoU per image",
     }
     names = ("stanford", "msrc", "nuclei", "silhouettes")
     alone = [decided[name]["rows"]["network: argmax"]["values"]["IoU per image"] for name in names]
@@ -144,14 +145,27 @@ def test_readme_has_the_numbers_of_the_records() -> None:
         shown = [f"{gain:+.3f} ± {error:.3f}".replace("0.", ".").replace("-", "−") for gain, error in gains]
         line = next(line for line in readme.splitlines() if line.startswith(f"| {begins}"))
         assert [cell.strip() for cell in line.split("|")[2:-1]] == shown
+    decisions = [decided[name]["rows"]["network: IoU per image"]["gains"]["IoU per image"][0] for name in names]
+    eight, many = (f"{gain:+.2f}".replace("0.", ".") for gain in decisions[:2])
     text = " ".join(readme.split())
+    assert f"IoU per image {eight} with 8 labels, {many} with 21" in text
+
+    def span(values: list[float]) -> str:
+        return f"{100 * min(values):.0f} to {100 * max(values):.0f} %"
+
     covered = [guaranteed[name]["rows"]["area"]["coverage"] for name in names]
-    assert f"On four data sets {100 * min(covered):.0f} to {100 * max(covered):.0f} % were measured" in text
-    alone = [sampled[name]["rows"]["independent pixels"]["coverage"]["area whole"] for name in names]
-    assert f"in {100 * min(alone):.0f} to {100 * max(alone):.0f} % of the cases" in text
-    seconds = {name: row["seconds"] for name, row in timed["speed"]["medians"].items()}
-    assert f"takes {seconds['lp.refine']:.2f} s on two cores" in text
-    assert f"pydensecrf2 with 10 iterations {seconds['pydensecrf2']:.2f} s on one" in text
+    assert f"[coverage](docs/guarantees.md) of {span(covered)} on the same data sets" in text
+    fitted, alone = (
+        [sampled[name]["rows"][row]["coverage"] for name in names]
+        for row in ("lp.refine, fitted", "independent pixels")
+    )
+    areas, independent = ([one["area whole"] for one in rows] for rows in (fitted, alone))
+    assert f"contain a label's area in {span(areas)} of the cases on four data sets" in text
+    assert f"those of independent pixels in {span(independent)}" in text
+    assert f"perimeters: {span([one['perimeter'] for one in fitted])}" in text
+    ours, theirs = (timed["speed"]["medians"][name] for name in ("lp.refine", "pydensecrf2"))
+    own = f"{ours['seconds']:.2f} s on two cores ({ours['cpu_seconds']:.2f} s of processor time)"
+    assert f"takes {own}, and pydensecrf2 with 10 iterations {theirs['seconds']:.2f} s on one" in text
 
 
 def test_sentences_about_other_networks_follow_from_the_record() -> None:
@@ -177,15 +191,20 @@ def test_sentences_about_other_networks_follow_from_the_record() -> None:
     assert f"The boundary IoU of the U-Net falls by {-gains[0]['boundary IoU'][0]:.3f}" in words
     assert "Both ECEs rise, by {:.4f} and {:.4f}".format(*(one["ECE"][0] for one in gains)) in words
     readme = " ".join((ROOT / "README.md").read_text().split())
-    assert "of 10 and the likelihood of 9. In the others, neither falls below the network's by more than two" in readme
+    gains = [cell["methods"][methods.DEFAULT]["gains"]["IoU"] for cell in cells.values()]
+    better = [f"{gain:.3f}"[1:] for gain, error in sorted(gains) if gain > 2 * error]
+    assert f"the mean IoU rises in {len(better)}, by {better[0]} to {better[-1]} |" in readme
+    assert "neither the IoU nor the likelihood of any combination falls by more than two standard errors" in readme
     first = {measure: page.first_in(cells, measure) for measure in ("IoU", "NLL")}
-    assert f"On [{len(cells) - first['IoU']['ours']} of the 22]" in readme
+    assert (
+        f"On {len(cells) - first['IoU']['ours']} of the 22, another tool has a higher IoU than all variants" in readme
+    )
     above = [
         any(row["values"]["IoU"] > cell["methods"][methods.DEFAULT]["values"]["IoU"] for row in others)
         for cell in cells.values()
         for others in [[row for name, row in cell["methods"].items() if name not in methods.OURS]]
     ]
-    assert f"on {sum(above)}, another method has a higher IoU than `lp.refine` alone" in readme
+    assert f"On {sum(above)} of the 22 combinations, another method has a higher IoU than `lp.refine` alone" in readme
     assert (first["IoU"]["ours"], first["NLL"]["ours"], first["NLL"][methods.TUNED]) == (15, 15, 1)
     assert f"Vector scaling has the best likelihood on {first['NLL'][methods.VECTOR]}." in readme
     better, _, worse = page.counts(cells, methods.TUNED, "IoU")
