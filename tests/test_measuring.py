@@ -335,7 +335,7 @@ def test_repr_is_a_table() -> None:
     pot = lp.Potentials.grid(np.zeros((2, 3, 3, 2)), 0.3)
     lines = repr(lp.measure(pot, "area", lp.LocPMAP(n_samples=10), names=["sky", "a long name"])).splitlines()
     assert lines[0] == "area in pixels, batch of 2, 10 samples"
-    assert lines[1].split() == ["image", "label", "mean", "std", "std", "error", "5%", "50%", "95%"]
+    assert lines[1].split() == ["image", "label", "5%", "50%", "95%", "mean", "std", "std", "error"]
     assert len({len(line) for line in lines[1:]}) == 1
     assert [line.split()[0] for line in lines[2:]] == ["0", "0", "1", "1"]
     assert "a long name" in lines[-1]

@@ -36,9 +36,9 @@ class Measurement:
     Example:
         >>> lp.Measurement("area", np.array([[9.0, 7.0], [8.0, 8.0], [10.0, 6.0]]), ("sky", "sea"), (0.1, 0.9))
         area, 3 samples
-        label  mean  std  std error  10%  90%
-          sky     9    1     0.5774  8.2  9.8
-          sea     7    1     0.5774  6.2  7.8
+        label  10%  90%  mean  std  std error
+          sky  8.2  9.8     9    1     0.5774
+          sea  6.2  7.8     7    1     0.5774
 
     See Also:
         :func:`locpmap.measure`
@@ -119,8 +119,8 @@ class Measurement:
         images = f", batch of {self.values.shape[1]}" if self.values.ndim == 3 else ""
         unit = f" in {self.unit}" if self.unit else ""
         title = f"{self.quantity}{unit}{images}, {self.n_samples} samples"
-        columns = ["mean", "std", "std error", *(f"{100 * level:g}%" for level in self.levels)]
-        numbers = np.stack([self.mean, self.std, self.standard_error, *self.quantiles], axis=-1)
+        columns = [*(f"{100 * level:g}%" for level in self.levels), "mean", "std", "std error"]
+        numbers = np.stack([*self.quantiles, self.mean, self.std, self.standard_error], axis=-1)
         rows = [
             [*map(str, image), self.names[entry], *map(_short, numbers[*image, entry])]
             for *image, entry in islice(np.ndindex(self.mean.shape), MAX_ROWS)
