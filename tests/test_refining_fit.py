@@ -22,6 +22,7 @@ from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
+from locpmap.refining.map_scores import mean_scores
 from locpmap.refining.presence import fit_presence
 from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
 from locpmap.refining.weights import Weights
@@ -107,7 +108,7 @@ def test_progress_reaches_the_total_during_fits_and_scoring() -> None:
         lp.Refiner.fit(None, noisy(labels, 1.0), labels, n_folds=2, progress=5)  # type: ignore[arg-type]
 
 
-def test_report_states_that_refinement_does_not_help() -> None:
+def test_report_states_that_refinement_does_not_help(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = calibrated_noise()
     images = np.random.default_rng(3).random((N, H, W, 3))  # colours without information
     refiner = lp.Refiner.fit(images, logits, labels, n_folds=2)
@@ -118,6 +119,11 @@ def test_report_states_that_refinement_does_not_help() -> None:
     for copies, few in ((1, True), (3, False)):  # 8 and 24 images
         report = replace(refiner.report, scores={row: copies * one for row, one in refiner.report.scores.items()})
         assert ("\n8 images are few: 20 or more are needed" in str(report)) == few
+    covered = mean_scores(refiner.report.maps["samples"])["coverage"]
+    least = min(covered, key=covered.__getitem__)
+    for reliable, low in ((covered[least], False), (covered[least] + 1e-9, True)):
+        monkeypatch.setattr("locpmap.refining.report.RELIABLE", reliable)
+        assert (f"Intervals of {least}" in str(refiner.report)) == low
     value, error = refiner.report.gain("NLL")
     assert abs(value) < max(3 * error, 0.01)  # the network's prediction is almost unchanged
     assert refiner.weights.scales[0] == pytest.approx(1, abs=0.1)

@@ -19,6 +19,7 @@ NETWORK, SCALED, REFINED = "network", "network, scaled", "refined"
 ALONE, SAMPLED = "independent pixels", "samples"
 LOWER = "Lower CRPS and energy are better; area 8 is of windows of 8 × 8 pixels."
 ENOUGH = 20  # images or groups for a reliable fit
+RELIABLE = 0.8  # coverage of 90 % intervals below which the report warns
 AREAS = tuple(map(name_of, WINDOWS))
 
 
@@ -122,7 +123,10 @@ class Report:
         means = {row: mean_scores(scores) for row, scores in self.maps.items()}
         names = [name for name in (*AREAS, COMPONENTS, PERIMETER) if name in means[SAMPLED]["coverage"]]
         found = {row: [mean["coverage"].get(name, np.nan) for name in names] for row, mean in means.items()}
-        lines += [*_table("coverage", map(words, names), found, ".2f"), ""]
+        low = [name for name, share in zip(names, found[SAMPLED], strict=True) if share < RELIABLE]
+        lines += _table("coverage", map(words, names), found, ".2f")
+        limit = f"{RELIABLE:.0%}: use them with a guarantee only."
+        lines += [f"Intervals of {', '.join(low)} cover less than {limit}", ""] if low else [""]
         names = [name for name in AREAS if name in means[SAMPLED]["crps"]]
         found = {row: [*(mean["crps"][name] for name in names), mean["energy"]] for row, mean in means.items()}
         lines += _table("CRPS", [*map(words, names), "energy"], found)
