@@ -25,8 +25,11 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", flags=re.MULTILINE | re.DOTALL)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text("utf-8")) and page.stem != "recipes"]  # test_recipes
 OPTIONAL = ("torch", "dask", "sklearn")
 CLAIMS = {  # what the text of a page states about its examples, checked after the last block
-    "getting-started": "(result.labels == truth).mean() > (logits.argmax(axis=-1) == truth).mean()",
-    "refining": "(coarse == truth).mean() + 0.1 < min((result.labels == truth).mean(), (mine.labels == truth).mean())",
+    "getting-started": "(alone == truth).mean() < (refined.labels == truth).mean() and 0.05 + before < after"
+    " and (high - low > 2 * (area.interval(0.9)[1] - area.interval(0.9)[0])).all()"
+    " and (best == truth).mean() < (result.labels == truth).mean()",
+    "deciding": "0.05 + before < after and (careful.labels != truths)[kept].mean() < 0.02 and 0.9 < ious[1] < ious[0]",
+    "refining": "(alone == truth).mean() + 0.03 < min((result.labels == truth).mean(), (mine.labels == truth).mean())",
     "uncertainty": "(wider.std[:, 1] > area.std[:, 1]).all() and (area.std[:, 1] > independent_std).mean() > 0.5",
     "extending": "result.score < lp.infer(potentials, 'icm').score and (result.labels == unary.argmax(axis=-1)).all()",
     "decoders": "fast.score < thorough.score < best.score",
