@@ -350,8 +350,10 @@ class Potentials:
             2.5
         """
         host, flat = self.to(None), self.flat_labels(labels)
-        if host.pairwise.potts and (host.view.volume or host.view.grid) is not None:
-            totals = volume_scores(host.unary, links_of(host.view), flat)
+        view = host.view
+        if view.potts and (view.volume or view.grid) is not None:
+            links = links_of(view)._replace(weights=view.step_weights(np.float64))
+            totals = volume_scores(host.unary, links, flat)
         else:
             totals = total_scores(host.model, flat)
         return self.restore(totals) if self.batched else float(totals[0])

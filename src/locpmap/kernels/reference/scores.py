@@ -39,17 +39,13 @@ def volume_scores(unary: Array, links: VolumeLinks, labels: Array) -> npt.NDArra
 
     No list of edges is built.
     """
-    totals = []
-    for n, y in enumerate(labels):
-        total = np.take_along_axis(unary[n], y[:, None], axis=1).sum(dtype=np.float64)
-        whole = y.reshape(links.shape)
-        for step, weights in zip(links.steps, links.weights, strict=True):
-            first, second = ends_of(step, links.shape)
-            equal = (whole[first] == whole[second]).ravel()
-            own = np.broadcast_to(weights[n if len(weights) > 1 else 0], equal.shape)
-            total += np.add.reduce(own, where=equal, dtype=np.float64)
-        totals.append(total)
-    return np.array(totals)
+    totals = np.take_along_axis(unary, labels[:, :, None], axis=2)[:, :, 0].sum(axis=1, dtype=np.float64)
+    whole = labels.reshape(len(labels), *links.shape)
+    for step, weights in zip(links.steps, links.weights, strict=True):
+        first, second = ends_of(step, links.shape)
+        equal = (whole[:, *first] == whole[:, *second]).reshape(len(labels), -1)
+        totals += np.add.reduce(np.broadcast_to(weights, equal.shape), axis=1, where=equal, dtype=np.float64)
+    return totals
 
 
 def local_scores(model: Model, labels: Array, image: int | None = None, unary: Array | None = None) -> Array:
