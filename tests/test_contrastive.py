@@ -62,7 +62,8 @@ def moments(n_steps: int, blocks: Any = "sites", n_chains: int = 1500) -> tuple[
     batch, parameters, w = small(1, (2, 2), seed=2)
     objective = Objective(parameters, CpuKernels("numba"), l2=0.0, contrastive=True)
     samples = chains_of(parameters, n_steps, blocks, 1)(batch, w, n_chains, 0, 0)
-    each = np.array([objective(batch, w, samples[:, :, m : m + 1])[1] for m in range(n_chains)])
+    states, chain = np.unique(samples[0], axis=1, return_inverse=True)  # of 81
+    each = np.array([objective(batch, w, state[None, :, None])[1] for state in states.T])[chain.reshape(-1)]
     likelihood = Objective(parameters, CpuKernels("numba"), 0.0, "all")(batch, w)[1]
     return each.mean(axis=0), each.std(axis=0) / np.sqrt(n_chains), likelihood
 
