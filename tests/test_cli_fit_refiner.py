@@ -16,7 +16,7 @@ import locpmap as lp
 from locpmap.cli.fit_refiner import _read as read_example
 from locpmap.cli.refine_inputs import Content
 
-N, SIDE = 12, 24
+N, SIDE = 12, 16
 VOID = 255
 
 
@@ -103,7 +103,7 @@ def remove(name: str) -> Any:
         (
             lambda data: Image.fromarray(np.zeros((3, 4), np.uint8)).save(data / "labels/07.png"),
             (),
-            ("labels/07.png has shape (3, 4), expected (24, 24) like the image",),
+            ("labels/07.png has shape (3, 4), expected (16, 16) like the image",),
         ),
         (
             lambda data: (data / "mine.safetensors").write_text("notes"),

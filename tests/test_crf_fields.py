@@ -17,7 +17,7 @@ from locpmap.formats.model_file import read_model, write_model
 from locpmap.learning.proper_scores import crps
 
 Array = npt.NDArray[Any]
-N, SIDE, L = 24, 40, 3
+N, SIDE, L = 24, 32, 3
 FIELDS = lp.ErrorFields([0.0, 0.0, 1.0, 1.0], shared=1.0)
 
 
@@ -71,7 +71,7 @@ def test_fields_improve_areas_of_new_images(crf: lp.CRF) -> None:
 def test_learned_fields_have_the_scales_of_the_images(crf: lp.CRF) -> None:
     found = crf.calibration
     assert found.fields is not None
-    assert found.fields.n_scales == 4  # cells of 4, 8, 16 and 32 pixels fit into 40 × 40
+    assert found.fields.n_scales == 4  # cells of 4, 8, 16 and 32 pixels fit into 32 × 32
     assert (found.scale, found.before, found.after) == (1.0, None, None)
     assert repr(crf).endswith("weights, with error fields>")
 

@@ -227,7 +227,7 @@ def test_windows_of_volumes_are_cubes() -> None:
 
 @pytest.fixture(scope="module")
 def fitted() -> tuple[lp.Refiner, list[Any]]:
-    volumes = [ball((8 + n % 2, 18, 17), 6 + n % 3, seed=n) for n in range(24)]
+    volumes = [ball((6 + n % 2, 14, 13), 4 + n % 3, seed=n) for n in range(24)]
     scans, logits, labels = (list(each) for each in zip(*volumes, strict=True))
     spacing = [SPACING] * len(volumes)
     return lp.Refiner.fit(scans, logits, labels, spacing=spacing, guarantee=0.5), volumes
@@ -264,7 +264,7 @@ def test_mixed_spacings_are_read_one_by_one(entry: Any) -> None:
 
 def test_volumes_have_guaranteed_intervals(fitted: tuple[lp.Refiner, list[Any]]) -> None:
     refiner, _ = fitted
-    scan, logits, labels = ball((9, 18, 17), 7, seed=100)
+    scan, logits, labels = ball((7, 14, 13), 5, seed=100)
     for quantity in ("volume", "surface", "components"):
         low, high = refiner.measure(scan, logits, quantity, spacing=SPACING).interval(0.9, guarantee=refiner)
         assert low.shape == (3,)
