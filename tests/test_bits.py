@@ -89,7 +89,7 @@ def test_packed_climbs_equal_unpacked_ones(shape: tuple[int, int], kind: str, mo
             packed = infer(pot, LocPMAP(probability=probability, **how), backend="numba", **run)
             plain = infer_unpacked(exact, LocPMAP(probability=probability, **how), monkeypatch, **run)
             # Conditionals are products of exponentials or exponentials of sums, rounded to units of 2^-40.
-            unit, rounding = (0.0, 0.0) if probability == "votes" else (2.0**-40, np.finfo(dtype).eps)
+            unit, rounding = (0.0, 0.0) if probability == "votes" else (2.0**-40, float(np.finfo(dtype).eps))
             expected = plain.probability.astype(dtype)
             np.testing.assert_allclose(packed.probability, expected, rtol=rounding, atol=unit)
             assert packed.n_sweeps == unpacked.n_sweeps
