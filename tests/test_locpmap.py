@@ -295,3 +295,15 @@ def test_icm_starts() -> None:
     assert infer(pot, ICM(start="unary")).labels.tolist() == [0, 1, 0]
     assert infer(pot, ICM(start="unary")).n_sweeps == 0
     assert infer(pot, ICM(start=[1, 0, 1])).n_sweeps == 1
+
+
+@pytest.mark.parametrize("n_labels", [256, 257])
+@pytest.mark.parametrize("decoder", [LocPMAP(8, keep_samples=True), LocPMAP(8, blocks="rows", keep_samples=True)])
+def test_samples_hold_the_last_of_many_labels(n_labels: int, decoder: LocPMAP) -> None:
+    """Samples of up to 256 labels are bytes."""
+    unary = np.zeros((3, 4, n_labels), np.float32)
+    unary[:, :2, -1] = unary[:, 2:, -2] = 40.0
+    result = infer(Potentials.grid(unary, 0.5), decoder)
+    assert result.samples is not None
+    np.testing.assert_array_equal(result.samples, np.broadcast_to(unary.argmax(axis=2), (8, 3, 4)))
+    np.testing.assert_array_equal(result.labels, unary.argmax(axis=2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import pickle
@@ -436,5 +437,7 @@ def test_refined_results_draw_samples_of_their_refiner() -> None:
         np.testing.assert_array_equal(area.values, expected.values)
         assert (area.names, area.source) == (("sea", "sand", "rock"), expected.source)
     assert result.measure("area").values.shape == (200, 2, 3)
+    assert isinstance(result.meter, functools.partial)
+    assert "marginals" not in vars(result.meter.args[0])  # as large as the probabilities
     with pytest.raises(lp.InputError, match=r"the result of icm has no refiner .*: use lp\.measure"):
         lp.infer(SMALL, "icm", backend="reference").measure("area")

@@ -182,8 +182,8 @@ class Prepared:
 
     def named(self, result: Result, decoder: Decoder) -> Result:
         """Return a result with what :attr:`changes` and :meth:`measure` need, and its source if a guarantee applies."""
-        meter = replace(self).measure  # of a copy without cached arrays
-        return replace(result, origin=self.origin, source=self.source if as_calibrated(decoder) else None, meter=meter)
+        source, meter = self.source if as_calibrated(decoder) else None, partial(measured, replace(self))
+        return replace(result, origin=self.origin, source=source, meter=meter)
 
     def _decoded(self, decoder: Decoder, **how: Any) -> Result:
         if not isinstance(decoder, LocPMAP):
@@ -237,6 +237,11 @@ class Prepared:
     def source_of_samples(self, decoder: LocPMAP) -> Source | None:
         """Return the source if a decoder draws samples as in the calibration; their number may differ."""
         return self.source if as_calibrated(replace(decoder, n_samples=REFINING.n_samples)) else None
+
+
+def measured(prepared: Prepared, quantity: str | Callable[[Any], Any], **options: Any) -> Measurement:
+    """Measure by a copy of the model: the model itself, which a result keeps, caches no arrays."""
+    return replace(prepared).measure(quantity, **options)
 
 
 def as_calibrated(decoder: Decoder) -> bool:
