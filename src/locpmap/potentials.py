@@ -350,10 +350,9 @@ class Potentials:
             2.5
         """
         host, flat = self.to(None), self.flat_labels(labels)
-        view = host.view
-        if view.potts and (view.volume or view.grid) is not None:
-            links = links_of(view)._replace(weights=view.step_weights(np.float64))
-            totals = volume_scores(host.unary, links, flat)
+        view, weights = host.view, host.pairwise.weights  # not rounded to the precision of the unaries
+        if weights is not None and (view.volume or view.grid) is not None:
+            totals = volume_scores(host.unary, links_of(view)._replace(weights=weights), flat)
         else:
             totals = total_scores(host.model, flat)
         return self.restore(totals) if self.batched else float(totals[0])
