@@ -1,6 +1,6 @@
 """Draw the picture of the README and the preview of links to the pages: `python docs/photograph.py`, in a clone.
 
-The photograph is `skimage.data.rocket` (SpaceX, dedicated to the public domain, CC0). The network is bundled in
+The photograph is `china.jpg` of scikit-learn (by danielbuechele, CC BY 2.0), scaled down. The network is bundled in
 results/stanford/networks: a feature pyramid on EfficientNet-Lite0, trained on Stanford Background. Its logits are
 averaged over 8 × 8 pixels, like those of a network with stride 8.
 """
@@ -16,8 +16,8 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from skimage.data import rocket
 from skimage.transform import resize
+from sklearn.datasets import load_sample_image
 
 import locpmap as lp
 from locpmap_paper.data.scenes import CLASSES
@@ -27,6 +27,8 @@ ROOT = Path(__file__).parents[1]
 PICTURE, CARD = ROOT / "docs/figures/photograph.png", ROOT / "docs/_static/social-card.png"
 HEIGHT, WIDTH, STRIDE = 320, 480, 8
 N_SHOWN = 4  # samples
+CREDIT = "photograph: danielbuechele, CC BY 2.0, scaled and coloured"
+CREDIT = "photograph: danielbuechele, CC BY 2.0, scaled and coloured"
 COLOURS = np.array(  # of Okabe and Ito; in the order of CLASSES
     [
         *([86, 180, 233], [0, 158, 115], [120, 120, 120], [240, 228, 66]),
@@ -59,6 +61,8 @@ def drawn(photo: np.ndarray, network: np.ndarray, result: lp.Result) -> Figure:
     for ax, (title, picture) in zip(axes[0], panels.items(), strict=False):
         ax.imshow(picture)
         ax.set_title(title, fontsize=11)
+    credit = axes[0, 0].text(0.01, 0.02, CREDIT, transform=axes[0, 0].transAxes, color="white", fontsize=6)
+    credit.set_in_layout(False)
     entropy = axes[0, -1].imshow(result.entropy, cmap="magma", vmin=0)
     axes[0, -1].set_title("uncertainty (entropy)", fontsize=11)
     figure.colorbar(entropy, ax=axes[0, -1], shrink=0.8, pad=0.01)
@@ -79,6 +83,7 @@ def card(photo: np.ndarray, network: np.ndarray, result: lp.Result) -> Figure:
     figure = plt.figure(figsize=(12, 6.3), facecolor="#0f6b66")
     figure.text(0.04, 0.83, "locpmap", color="#f3c969", fontsize=54, weight="bold")
     figure.text(0.04, 0.73, "Better labels and error bars from your segmentation network", color="white", fontsize=25)
+    figure.text(0.04, 0.02, CREDIT, color="white", fontsize=10)
     pictures = (photo, overlay(photo, network), overlay(photo, result.labels))
     for n, (title, picture) in enumerate(zip(("photograph", "network", "lp.refine"), pictures, strict=True)):
         ax = figure.add_axes((0.04 + 0.31 * n, 0.12, 0.3, 0.5))
@@ -90,7 +95,7 @@ def card(photo: np.ndarray, network: np.ndarray, result: lp.Result) -> Figure:
 
 def draw() -> None:
     """Refine the photograph and write both pictures."""
-    photo = np.round(255 * resize(rocket(), (HEIGHT, WIDTH), anti_aliasing=True)).astype(np.uint8)
+    photo = np.round(255 * resize(load_sample_image("china.jpg"), (HEIGHT, WIDTH), anti_aliasing=True)).astype(np.uint8)
     logits = logits_of(photo)
     result = lp.refine(photo, logits, decoder=lp.LocPMAP(start="perturbed", keep_samples=True), seed=0)
     network = logits.argmax(axis=-1).repeat(STRIDE, axis=0).repeat(STRIDE, axis=1)
