@@ -508,6 +508,34 @@ def test_bad_folders_are_refused_by_name(folders: tuple[Path, Path, Path], capsy
     assert not out.exists()
 
 
+@pytest.mark.parametrize("truth", ["a.png", "a.npy"])
+@pytest.mark.parametrize("both", [True, False])
+def test_label_maps_instead_of_logits_are_refused(
+    folders: tuple[Path, Path, Path], truth: str, both: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, logits, out = folders
+    truths, labels = out.parent / "truths", np.zeros(SHAPE, np.uint8)
+    truths.mkdir()
+    Image.fromarray(labels).save(truths / "a.png")
+    if truth == "a.npy":
+        np.save(truths / truth, labels)
+    if both:
+        shutil.copytree(logits, images, dirs_exist_ok=True)
+    expected = f"{truths} holds images or label maps such as {truth}, expected scores (logits) of a network"
+    Run(capsys, *words((images, truths, out))).check_refusal(expected)
+
+
+def test_output_that_is_a_link_to_another_input_is_refused(
+    folders: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, _, out = folders
+    out.mkdir()
+    (out / "a.labels.png").symlink_to(images / "b.png")
+    before = (images / "b.png").read_bytes()
+    Run(capsys, *words(folders)).check_refusal("a.labels.png is also an input, expected another file to write to")
+    assert (images / "b.png").read_bytes() == before
+
+
 def test_unwritable_outputs_are_refused(pair: tuple[Path, Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     (pair[0].parent / "file").write_text("")
     Run(capsys, *words((*pair[:2], pair[0].parent / "file" / "out"))).check_refusal("cannot be created")

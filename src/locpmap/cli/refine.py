@@ -328,11 +328,13 @@ def _check_output(output: Path, outputs: Sequence[Outputs], *, alone: bool, othe
     from locpmap.formats.atomic import checked_target
     from locpmap.formats.rasters import is_raster
 
-    check_folder(output, () if alone else [path for each in outputs for path in each.pair.paths])
+    inputs = [path for each in outputs for path in each.pair.paths]
+    check_folder(output, () if alone else inputs)
     for each in outputs if output.exists() else ():
         each.earlier()
         for path in each.targets(is_raster(each.pair.image)):
-            checked_target(path, *((*each.pair.paths, *others) if path.exists() else ()))
+            own = inputs if path.is_symlink() else each.pair.paths  # a link may lead to any input
+            checked_target(path, *((*own, *others) if path.exists() else ()))
 
 
 def _checksum(model: Path | None) -> str:

@@ -193,12 +193,36 @@ def pairs_of(image: Path, scores: Path | None) -> list[Pair]:
         raise InputError(f"{folder} is a folder and {file} is a file, expected two files or two folders")
     if not image.is_dir():
         return [Pair(stem_of(image), image, scores)]
+    _refuse_label_maps(scores)
     images, logits = files_by_stem(image, IMAGES, str(image)), files_by_stem(scores, SCORES, str(scores))
     _check_partners((image, images, IMAGES), (scores, logits, SCORES))
     pairs = [Pair(stem, images[stem], logits[stem]) for stem in sorted(images)]
     if len({pair.is_volume for pair in pairs}) > 1:
         raise InputError(f"{image} holds images and NIfTI files, expected one kind")
     return pairs
+
+
+def _refuse_label_maps(folder: Path) -> None:
+    """Raise if a folder, expected to hold scores, holds only images or label maps."""
+    files = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    scores = [path for path in files if path.name.lower().endswith(SCORES)]
+    found = scores or [path for path in files if path.name.lower().endswith(IMAGES)]
+    if found and all(map(_is_label_map, found)):
+        raise InputError(
+            f"{folder} holds images or label maps such as {found[0].name}, expected scores (logits) of a network in"
+            f" {', '.join(SCORES)}"
+        )
+
+
+def _is_label_map(path: Path) -> bool:
+    """Return whether a file is a picture, or a .npy file of whole numbers (H, W)."""
+    from locpmap.formats.arrays import describe
+
+    if path.suffix.lower() == ".npy":
+        with contextlib.suppress(LocpmapError):  # reported when the file is read
+            shape, _, dtype, _ = describe(path)
+            return len(shape) == 2 and dtype.kind in "iub"
+    return not path.name.lower().endswith(SCORES)
 
 
 def _pairs_in(folder: Path) -> list[Pair]:
