@@ -31,6 +31,7 @@ class Status(StrEnum):
     MAX_SWEEPS = "stopped at max_sweeps before converging"
     CLIMBS_CUT = "complete, but some climbs stopped at max_sweeps before a local maximum"
     MAX_SECONDS = "stopped at max_seconds"
+    BURN_IN = "stopped at max_seconds in the burn-in, before the first sample"
     NOT_MIXED = "not converged: the chains disagree (R-hat above 1.1)"
     FORBIDDEN = "ended with labels that a pairwise table forbids (score -inf)"
 
@@ -89,7 +90,8 @@ class Result:
             ``n_forests``.  If it equals ``score``, ``labels`` are optimal.
         samples (array or None): With ``keep_samples=True``, samples (M, ...) as int16, each of the shape of ``labels``.
         r_hat (float, array or None): Of gibbs with several chains: the largest split R-hat over sites and labels, (N,)
-            for a batch.  Near 1 if the chains agree; above 1.1, ``status`` is :attr:`Status.NOT_MIXED`.
+            for a batch.  Near 1 if the chains agree; above 1.1, ``status`` is :attr:`Status.NOT_MIXED`.  None without
+            samples.
         n_effective (float, array or None): Of gibbs with several chains: the number of independent samples that would
             estimate the probabilities equally well, (N,) for a batch.  The root-mean-square error of ``probability``
             is about the root of the mean ``variance`` over ``n_effective``.

@@ -191,7 +191,8 @@ def drive(
             if time.perf_counter() - began >= max_seconds:
                 status = Status.MAX_SECONDS
     outcome = decoder.finish(problem, state)
-    if outcome.status is not None and (status is not Status.MAX_SECONDS or outcome.status is Status.NOT_MIXED):
+    of_chains = outcome.status in (Status.NOT_MIXED, Status.BURN_IN)
+    if outcome.status is not None and (of_chains or status is not Status.MAX_SECONDS):
         status = outcome.status
     return outcome, status
 

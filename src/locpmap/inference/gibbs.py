@@ -77,7 +77,7 @@ class Gibbs(Sampler):
         random starts detect most such failures.  ``r_hat`` is the largest split R-hat over sites and labels.
 
         Chains and images run in parallel.  If ``max_seconds`` ends the run during the burn-in, the result is the
-        current state of the chains.
+        current state of the chains, with the status :attr:`Status.BURN_IN` and without ``r_hat``.
 
     Example:
         >>> pot = lp.Potentials.grid(np.array([[[0.0, 2.0], [0.5, 0.0], [0.0, 2.0]]]), 1.0)
@@ -178,11 +178,15 @@ class Gibbs(Sampler):
 
     def finish(self, problem: Problem, state: _State) -> Outcome:
         n_samples, totals = self._samples_at(state.sweeps), state.totals
-        if n_samples == 0:  # stopped during burn-in: return the current state
+        r_hat = n_effective = status = None
+        if n_samples == 0:  # return the current state
+            status = Status.BURN_IN
             each = place_like(totals[0], np.eye(totals[0].shape[2]))
             totals = [each[ladder[0].labels] for ladder in state.ladders]
+        elif self.n_chains > 1:
+            r_hat, n_effective = state.halves.read(n_samples, totals)
+            status = Status.NOT_MIXED if bool((r_hat > MAX_R_HAT).any()) else None
         probability = cast(sum(totals) / (max(n_samples, 1) * self.n_chains), problem.potentials.unary.dtype)
-        r_hat, n_effective = state.halves.read(n_samples, totals) if self.n_chains > 1 else (None, None)
         return Outcome(
             labels=best_labels(probability),
             probability=probability,
@@ -191,7 +195,7 @@ class Gibbs(Sampler):
             samples=namespace(probability).concatenate(state.samples) if n_samples and self.keep_samples else None,
             r_hat=r_hat,
             n_effective=n_effective,
-            status=Status.NOT_MIXED if r_hat is not None and bool((r_hat > MAX_R_HAT).any()) else None,
+            status=status,
         )
 
     def _samples_at(self, sweeps: int) -> int:
