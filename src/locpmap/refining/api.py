@@ -57,7 +57,8 @@ def refine(
             (``MetaTensor``) carry their own. ``layout="dhwk"`` or ``"kdhw"`` without a spacing takes voxels as cubes of
             side 1. Otherwise the first of four axes counts independent images.
         mask (array, default None): Booleans of the image's shape, with or without a batch axis, True where a pixel is
-            ignored. Ignored pixels get label -1.
+            ignored. Ignored pixels get label -1, and their colours and scores may hold anything, such as NaN (except
+            scores that are resized).
         decoder (str or Decoder, default None): A decoder of :func:`locpmap.infer`, or its name. The default is
             ``LocPMAP(start="perturbed")``; ``LocPMAP(n_samples=100, start="perturbed")`` draws more samples.
         keep_samples (bool, default False): Return the drawn label maps in ``result.samples``, (M, H, W).

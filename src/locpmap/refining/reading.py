@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from warnings import warn
 
@@ -47,7 +47,9 @@ class Given:
         return float(np.sqrt(ratio)) if self.spacing is None else float(np.cbrt(ratio))
 
 
-def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", spacing: Any = None) -> Given:
+def read(
+    image: Any, logits: Any, layout: str = "auto", scores: str = "auto", spacing: Any = None, mask: Any = None
+) -> Given:
     """Check an image or a volume and its scores, and convert both to one layout.
 
     The layout of the image depends on its own shape only. Channels are last in NumPy arrays and first in tensors,
@@ -62,6 +64,7 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
         scores: "logits", "probabilities", or "auto": probabilities if the values lie in [0, 1] and sum to 1.
         spacing: None for images; the sides of a voxel for volumes, whose arrays have an axis D before H and W. Images
             of nibabel and MONAI have their own, and the layout of a volume stands for 1.
+        mask: None, or booleans of the image's shape, True where the values of a pixel are ignored.
     """
     one_of("scores", scores, SCORES)
     image, logits, spacing = with_spacing(image, logits, spacing)
@@ -100,7 +103,6 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
             volume = "; for one volume, specify spacing=" if n_axes == 2 else ""
             raise InputError(f"image holds {len(pixels)} images, expected {len(values)} like logits{volume}")
         layout = _layout(tuple(values.shape[batched:]), tuple(pixels.shape[1:]), layout)
-        pixels = _intensities(pixels)
     values = values if batched else values[None]
     values = values if layout == last else namespace(values).moveaxis(values, 1, -1)
     if values.shape[-1] < 2:
@@ -108,8 +110,24 @@ def read(image: Any, logits: Any, layout: str = "auto", scores: str = "auto", sp
             "logits has one label, expected at least two: for a network with one output x per pixel, stack 0 and x"
         )
     shape = tuple(map(int, values.shape[1:-1] if pixels is None else pixels.shape[2:]))
-    values = _as_logits(values, scores)
-    return Given(pixels, values, shape, batched, Restore.like(found), sides, spacing is not None)
+    given = Given(pixels, values, shape, batched, Restore.like(found), sides, spacing is not None)
+    pixels, values = _without_masked(given, read_mask(mask, given))
+    pixels = None if pixels is None else _intensities(pixels)
+    return replace(given, image=pixels, scores=_as_logits(values, scores))
+
+
+def _without_masked(given: Given, masked: Any) -> tuple[Any, Any]:
+    """Return the image and the scores with valid values at masked pixels; coarse scores are not changed."""
+    pixels, values = given.image, given.scores
+    if masked is None:
+        return pixels, values
+    if values.shape[1:-1] == given.shape:
+        hidden = place_like(values, masked)[..., None]
+        values = namespace(values).where(hidden, 1 / values.shape[-1], values)
+    if pixels is not None:
+        xp, hidden = namespace(pixels), place_like(pixels, masked.reshape(-1, 1, *given.shape))
+        pixels = xp.where(hidden & ~xp.isfinite(pixels), 0, pixels)
+    return pixels, values
 
 
 def _is_single(pixels: Any, values: Any, n_axes: int) -> bool:

@@ -322,7 +322,7 @@ class Refiner:
         """
         refuse_masked(image, "image")
         refuse_masked(logits, "logits")
-        given = read(image, logits, layout, scores, spacing)
+        given = read(image, logits, layout, scores, spacing, mask)
         return Prepared.of(given, self.suited(given.spacing).weights, self.adjustment, mask=mask, stride=stride)
 
     def measure(

@@ -296,9 +296,7 @@ class RefinedWindow:
 
     def given(self, window: Box, mask: Any, logits: Any, *image: Any) -> Given:
         """Return the scores and the scaled colours of a window."""
-        if mask is not None:  # scores of masked pixels may be invalid
-            logits = np.where(mask[..., None], 1 / self.shape[-1], logits)
         layout = "hwk" if self.spacing is None else "dhwk"
-        scores = read(None, logits, layout, self.scores, self.spacing).scores
+        scores = read(None, logits, layout, self.scores, self.spacing, mask).scores
         pixels = None if self.palette is None else self.palette.scaled(image[0], mask)
         return Given(pixels, scores, logits.shape[:-1], batched=False, restore=Restore(), spacing=self.spacing)
