@@ -6,7 +6,7 @@ from functools import cached_property, partial
 from typing import Any, Self
 
 from locpmap.arrays import Array, cast
-from locpmap.errors import InputError, true_or_false
+from locpmap.errors import InputError, one_of, true_or_false
 from locpmap.graphs import Box
 from locpmap.guarantees import Source
 from locpmap.inference import ErrorFields, LocPMAP, infer, samples
@@ -229,6 +229,8 @@ class Prepared:
         Returns:
             Measurement: Mean, standard deviation and quantiles of the quantity.
         """
+        for option in options:
+            one_of("option of measure", option, ("decoder", *(measure.__kwdefaults__ or ())))
         chosen = decoder or MEASURING
         sampler = self.sampler(chosen) if isinstance(chosen, LocPMAP) else chosen
         found = measure(self.potentials, quantity, sampler, seed=seed, **options)
