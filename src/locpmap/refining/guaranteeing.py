@@ -139,11 +139,21 @@ def refuse_known(examples: Sequence[Example], fitted_on: Sequence[str]) -> None:
 def warn_of_tiles(images: Any) -> None:
     """Warn if images are tiles of one array, because neighbouring tiles are not exchangeable with other images."""
     given = images if isinstance(images, list | tuple) else ()  # a batch is no raster
-    arrays = [image for image in given if isinstance(image, np.ndarray) and not image.flags.c_contiguous]
-    bases = [id(image.base) for image in arrays if image.base is not None]
-    if len(set(bases)) < len(bases):
+    arrays = [image for image in given if isinstance(image, np.ndarray) and image.base is not None]
+    first = {id(image.base): image for image in reversed(arrays)}
+    if any(_side_by_side(first[id(image.base)], image) for image in arrays):
         warnings.warn(
             "images are parts of one array: tiles of a raster resemble one another, so the guarantee holds for new"
             " tiles of this raster at best, not for other rasters",
             stacklevel=3,
         )
+
+
+def _side_by_side(first: Array, second: Array) -> bool:
+    """Return whether two views of one array differ by columns; images of a batch differ along another axis.
+
+    Their distance in memory is then a multiple of the largest stride or, if that axis is the last, below the smallest.
+    """
+    sides = [abs(stride) for stride in first.strides if stride]
+    apart = second.ctypes.data - first.ctypes.data
+    return bool(sides) and apart % max(sides) != 0 and apart % min(sides) == 0
