@@ -19,6 +19,7 @@ from locpmap.refining.adapting import lattice
 from locpmap.refining.examples import gather
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at, spheres
 from locpmap.refining.reading import read
+from locpmap.refining.weights import Weights
 
 SPACING = (2.0, 1.0, 1.0)
 
@@ -59,6 +60,41 @@ def test_guided_means_follow_their_definition(shape: tuple[int, ...], spacing: t
                 weight = np.exp(-((image[0][:, *here] - image[0][:, *there]) ** 2).sum() / (0.1 * variance))
                 total, weights = total + weight * p[there], weights + weight
         np.testing.assert_allclose(found[here], np.log(total / weights), rtol=1e-6)
+
+
+def test_potentials_between_strides_follow_their_definition() -> None:
+    """Compare with sums over points on spheres (axes and diagonals) and weights linear in the log of the stride."""
+    scan, logits, _ = ball((11, 22, 21), 9)
+    logits[3:, 2:] += [0.0, 0.0, -40.0]  # label 2 has a mean below 1e-6
+    pairwise = np.arange(8.0).reshape(2, 2, 2)
+    weights = Weights([1.0, 8.0], [0.8, 1.4], own=[0.9, 0.6], guided=[0.2, 0.8], pairwise=pairwise)
+    found = lp.Refiner(weights).prepare(scan, logits, spacing=SPACING, stride=4.0).potentials
+    low, high = 1 / 3, 2 / 3  # log 4 / log 8
+    z = (low * 0.8 + high * 1.4) * logits
+    p = np.exp(z - z.max(-1, keepdims=True))
+    p /= p.sum(-1, keepdims=True)
+    points = [(0, 0, 0)]
+    for radius in (4, 16):
+        points += [(radius // 2 * sign, 0, 0) for sign in (-1, 1)]
+        points += [move for sign in (-1, 1) for move in ((0, radius * sign, 0), (0, 0, radius * sign))]
+    for plane, side in ((2, 5), (9, 18)):  # 8 / √3 = 4.6 and 32 / √3 = 18.5
+        points += [(plane * a, side * b, side * c) for a in (-1, 1) for b in (-1, 1) for c in (-1, 1)]
+    total, count = np.zeros_like(p), np.zeros(scan.shape)
+    for here in np.ndindex(*scan.shape):
+        for there in (tuple(a + b for a, b in zip(here, point, strict=True)) for point in points):
+            if all(0 <= a < n for a, n in zip(there, scan.shape, strict=True)):
+                weight = np.exp(-((scan[here] - scan[there]) ** 2) / (0.1 * scan.var()))
+                total[here] += weight * p[there]
+                count[here] += weight
+    g = np.log(np.maximum(total / count[..., None], 1e-6))
+    expected = (low * 0.9 + high * 0.6) * z + (low * 0.2 + high * 0.8) * g
+    np.testing.assert_allclose(found.unflatten(found.unary), expected, rtol=1e-4, atol=1e-4)
+    assert (g == np.log(1e-6)).any()
+    constant, factor = (low * pairwise[0] + high * pairwise[1]).mean(axis=0)
+    assert found.pairwise.weights is not None
+    squares = np.diff(scan, axis=2) ** 2
+    edges = constant + factor * np.exp(-squares / (2 * squares.mean()))
+    np.testing.assert_allclose(found.pairwise.weights[0].reshape(squares.shape), edges, rtol=1e-4)
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (50.0, 4.0, 4.0), (1.0, 300.0, 0.7)])
