@@ -89,18 +89,21 @@ def test_functions_that_a_kernel_calls_are_found() -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_terminals_replace_the_line_and_other_streams_get_one(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
+def test_terminals_replace_the_line_and_others_get_one_each(monkeypatch: pytest.MonkeyPatch, terminal: bool) -> None:
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: terminal, raising=False)
     monkeypatch.setattr(compile_progress, "_told", False)
     monkeypatch.setattr("sys.stderr", stream)
     monkeypatch.setattr("sys.__stderr__", stream)
-    for text in ("compiling", "still compiling", ""):
+    for text in ("compiling", "still compiling", "", "another kernel", ""):
         on_stderr(text)
     if terminal:
-        assert [line.strip() for line in stream.getvalue().split("\r")] == ["", "compiling", "still compiling", "", ""]
+        assert [line.strip() for line in stream.getvalue().split("\r")] == [
+            *("", "compiling", "still compiling", "", ""),
+            *("another kernel", "", ""),
+        ]
     else:
-        assert stream.getvalue() == "compiling\n"
+        assert stream.getvalue() == "compiling\nanother kernel\n"
 
 
 def test_a_progress_bar_is_not_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,14 +14,14 @@ TRUST = 0.15  # part of the weight that counts as compiled in typical time: the 
 WIDTH = 70  # of the line
 
 
-_told = False  # whether a plain line was written
+_told = False  # whether a plain line was written for this kernel
 
 
 def on_stderr(text: str) -> None:
     """Replace the line on standard error in a terminal or a notebook; an empty text clears it.
 
-    Elsewhere, for example in a log file, write the first text as a plain line.  A progress bar of rich replaces the
-    stream while it is shown: lines of ours would fill the screen then.
+    Elsewhere, for example in a log file, write the first text of each kernel as a plain line.  A progress bar of rich
+    replaces the stream while it is shown: lines of ours would fill the screen then.
     """
     global _told
     with suppress(Exception):  # a closed or unusual stream must not end the run
@@ -30,10 +30,11 @@ def on_stderr(text: str) -> None:
         if notebook or (ours and sys.stderr.isatty()):
             sys.stderr.write(f"\r{text:{WIDTH}}" if text else f"\r{'':{WIDTH}}\r")
             sys.stderr.flush()
-        elif ours and text and not _told:
-            _told = True
-            sys.stderr.write(f"{text}\n")
-            sys.stderr.flush()
+        elif ours:
+            if text and not _told:
+                sys.stderr.write(f"{text}\n")
+                sys.stderr.flush()
+            _told = bool(text)
 
 
 @dataclass
