@@ -76,6 +76,29 @@ def test_a_correction_that_lowers_the_iou_is_not_used() -> None:
     assert fit_per_label(gather(None, logits, labels, -1, "hwk", "logits", 1.0), 1.0, 0) is None
 
 
+def test_a_correction_that_removes_small_parts_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Stripes of label 1, and far from them a background that the network takes for label 1.
+    rng = np.random.default_rng(0)
+    labels = np.zeros((20, 24, 120), int)
+    labels[:, 3:6, :30], labels[:, 12:15, :30], labels[:, 20:23, :30] = 1, 1, 1
+    ratio = np.where(labels == 1, 0.3, -2.0) + 0.5 * rng.normal(size=labels.shape)
+    ratio[:, :, 33:] = 0.3 + 0.5 * rng.normal(size=(20, 24, 87))
+    logits = np.stack([np.zeros(labels.shape), ratio], -1)
+    examples = gather(None, logits, labels, -1, "hwk", "logits", 1.0)
+    assert fit_per_label(examples, 1.0, 0) is None
+    monkeypatch.setattr(per_label, "near_boundary", lambda labels: np.ones(labels.shape, bool))
+    assert fit_per_label(examples, 1.0, 0) is not None  # the likelihood and the IoU of all pixels increase
+
+
+def test_pixels_near_a_boundary() -> None:
+    labels = np.random.default_rng(0).integers(0, 2, (3, 9, 11)).repeat(3, axis=1).repeat(4, axis=2)
+    for one in labels:
+        found = per_label.near_boundary(one)
+        for (y, x), near in np.ndenumerate(found):
+            window = one[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3]
+            assert near == (window.min() < window.max())
+
+
 def test_a_fit_uses_the_offsets_and_stores_them(tmp_path: Path) -> None:
     logits, labels = cases(8, 1.0)
     refiner = lp.Refiner.fit(None, list(logits), list(labels), n_folds=2)
