@@ -99,8 +99,8 @@ LEARNING = (
     "tests/test_examples.py",
 )
 
-# Compiles Numba kernels, which the tests that run at the same time in .ci/run have compiled by the end.
-LAST = "tests/triton/test_climb_volume.py"
+# Compile Numba kernels, which the tests that run at the same time in .ci/run have compiled by the end.
+LAST = ("tests/triton/test_climb_volume.py", "tests/triton/test_refine.py")
 
 
 @pytest.hookimpl(trylast=True)  # after other tests were deselected
@@ -110,6 +110,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         [item for name in names for item in items if item.nodeid.startswith(name)] for names in (DECODING, LEARNING)
     )
     last = [item for item in items if item.nodeid.startswith(LAST)]
-    rest = [item for item in items if not item.nodeid.startswith((*DECODING, *LEARNING, LAST))]
+    rest = [item for item in items if not item.nodeid.startswith((*DECODING, *LEARNING, *LAST))]
     middle = max(0, len(items) // 2 - len(decoding))
     items[:] = decoding + rest[:middle] + learning + rest[middle:] + last
