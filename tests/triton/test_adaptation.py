@@ -37,7 +37,7 @@ def test_adaptation_matches_that_on_the_cpu(
 
 def test_programs_share_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
     run_together(monkeypatch, 3, adaptation)
-    monkeypatch.setattr(adaptation, "ITEMS", 256)
+    monkeypatch.setattr(adaptation, "ITEMS", 1024)
     compare((67, 33), 21, True, monkeypatch)
 
 
