@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,14 @@ from locpmap.errors import InputError, InputTypeError
 from locpmap.formats import label_colours
 from locpmap.learning import descent
 from locpmap.learning.proper_scores import crps
-from locpmap.refining import crossvalidation
+from locpmap.refining import crossvalidation, fitting_samples
 from locpmap.refining.examples import Example, gather
 from locpmap.refining.fitting import fit_scale, learn
 from locpmap.refining.fitting_samples import N_STEPS, START, SampleWeights
 from locpmap.refining.guiding import guided_log_mean, guided_log_mean_at
 from locpmap.refining.map_scores import mean_scores
 from locpmap.refining.presence import fit_presence
-from locpmap.refining.scoring import METRICS, Score, difference, score, softmax, total
+from locpmap.refining.scoring import METRICS, Score, confusion, difference, near_boundary, score, softmax, total
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[Any]
@@ -50,6 +51,15 @@ def calibrated_noise(seed: int = 2) -> tuple[Array, Array]:
 
 def examples(images: Any, logits: Any, labels: Any, stride: float | None = None) -> list[Example]:
     return gather(images, logits, labels, -1, "hwk", "logits", stride)
+
+
+@cache
+def learned_from(kind: str) -> Weights:
+    """Return weights learned without images from "regions", or from labels of "independent" pixels."""
+    if kind == "independent":
+        return learn(examples(None, *calibrated_noise()), 0)
+    labels = regions()
+    return learn(examples(None, noisy(labels, 1.0), labels), 0)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +158,7 @@ def test_coarse_logits_get_a_positive_guided_weight() -> None:
 def test_without_images_only_the_constant_potts_weight_is_learned() -> None:
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)
-    weights = learn(given, 0)
+    weights = learned_from("regions")
     assert weights.pairwise[..., 0].min() > 0.2
     assert (weights.pairwise[..., 1] == 0).all()
     assert (weights.own[0], weights.guided[0]) == (1, 0)
@@ -181,26 +191,40 @@ def test_fit_finds_errors_of_small_regions() -> None:
 
 def test_weight_of_samples_in_the_probability_is_learned() -> None:
     """Use labels of independent pixels, where smooth samples do not help, and regions, where they do."""
-    logits, independent = calibrated_noise()
-    labels = regions()
-    found = [learn(examples(None, z, y), 0).votes[0] for z, y in ((logits, independent), (noisy(labels, 1.0), labels))]
+    found = [learned_from(kind).votes[0] for kind in ("independent", "regions")]
     assert found[0] < 0.3
     assert found[1] > 0.6
 
 
 def test_coupling_is_left_out_if_samples_are_better_without_it() -> None:
     """Use labels of independent pixels, and regions."""
-    logits, independent = calibrated_noise()
-    labels = regions()
-    found = [learn(examples(None, z, y), 0) for z, y in ((logits, independent), (noisy(labels, 1.0), labels))]
+    found = [learned_from(kind) for kind in ("independent", "regions")]
     assert found[0].pairwise.max() == 0
     assert found[1].pairwise.max() > 1
+
+
+def test_coupling_is_left_out_if_it_removes_thin_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = np.broadcast_to((np.arange(W) % 6 == 0).astype(int), (N, H, W))
+    found = {}
+    for name, labels in (("lines", lines), ("regions", regions())):
+        given = examples(None, noisy(labels, 1.0), labels)
+        trials = [fitting_samples.Trial.of(one, Weights([1.0], [1.0]), n, 0) for n, one in enumerate(given)]
+        tables = [trial.near_boundaries(4.0) for trial in trials]
+        for trial, (coupled, alone) in zip(trials, tables, strict=True):
+            near = near_boundary(trial.truth.map)
+            expected = confusion(given[trial.number].scores.argmax(-1)[near], trial.truth.map[near], 2)
+            np.testing.assert_array_equal(alone, expected)
+            assert coupled.sum() == alone.sum()
+        found[name] = fitting_samples.keeps_boundaries(tables, [one.group for one in given])
+    assert found == {"lines": False, "regions": True}
+    monkeypatch.setattr(fitting_samples, "keeps_boundaries", lambda *_: False)
+    assert learn(given, 0).pairwise.max() == 0  # regions, where samples are better with coupling
 
 
 def test_penalty_keeps_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     labels = regions()
     given = examples(None, noisy(labels, 1.0), labels)
-    free = SampleWeights.at(learn(given, 0), 1.0)
+    free = SampleWeights.at(learned_from("regions"), 1.0)
     monkeypatch.setattr(descent, "SHRINKAGE", 1000.0)
     assert SampleWeights.at(learn(given, 0), 1.0) == START
     assert free != START

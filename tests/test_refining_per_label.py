@@ -16,6 +16,7 @@ from locpmap.refining import per_label
 from locpmap.refining.examples import gather
 from locpmap.refining.model import AS_LEARNED
 from locpmap.refining.per_label import Correction, fit_per_label
+from locpmap.refining.scoring import near_boundary
 from locpmap.refining.weights import Weights
 
 Array = npt.NDArray[np.float64]
@@ -93,7 +94,7 @@ def test_a_correction_that_removes_small_parts_is_not_used(monkeypatch: pytest.M
 def test_pixels_near_a_boundary() -> None:
     labels = np.random.default_rng(0).integers(0, 2, (3, 9, 11)).repeat(3, axis=1).repeat(4, axis=2)
     for one in labels:
-        found = per_label.near_boundary(one)
+        found = near_boundary(one)
         for (y, x), near in np.ndenumerate(found):
             window = one[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3]
             assert near == (window.min() < window.max())

@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import repeat
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from locpmap.arrays import Array, Restore, frozen
 from locpmap.crf.error_fields import SHARED, SIZES
+from locpmap.deciding.sampled import overlap_of_maps
 from locpmap.inference import ErrorFields, LocPMAP
 from locpmap.inference.samples import samples
 from locpmap.kernels.threads import available_threads
@@ -22,15 +24,16 @@ from locpmap.learning.descent import N_SAMPLES, chosen, descend, losses, means_w
 from locpmap.learning.proper_scores import Truth
 from locpmap.metrics import LEAST as LEAST_PROBABILITY
 from locpmap.potentials import Potentials
-from locpmap.refining.examples import Example
-from locpmap.refining.groups import means_of_groups
+from locpmap.refining.examples import VOID, Example
+from locpmap.refining.groups import means_of_groups, totals_of_groups
 from locpmap.refining.prepared import Prepared
-from locpmap.refining.scoring import softmax
+from locpmap.refining.scoring import confusion, difference, near_boundary, softmax
 from locpmap.refining.weights import CELL, FEATURES, N_SCALES, STEPS, Weights
 
 LEAST = np.array([1e-3] * (N_SCALES + 1) + [0.0, 1e-3])  # lower bounds of weights, whose logarithms are learned
 VOTES = np.linspace(0, 1, 9)  # candidates of the weight of samples in the probability
 N_PIXELS = 20_000  # per image, for the likelihood
+ASCENT = LocPMAP(1, start="perturbed", temperature=0.0)  # without noise: the labels of a refiner
 
 
 class SampleWeights(NamedTuple):
@@ -77,9 +80,9 @@ def fit_samples(
 ) -> Weights:
     """Return weights with error fields, coupling and noise, learned from at most `MOST` examples.
 
-    ``plain`` holds the other weights. Coupling is left out if samples of the prior are better without it.
-    ``progress`` is called as by `descend`. Cost: about 18 candidates, with eight samples for each of 10 images of
-    360 × 480 pixels.
+    ``plain`` holds the other weights. Coupling is left out if samples of the prior are better without it, or if it
+    makes labels near boundaries worse, as where objects are thin. ``progress`` is called as by `descend`. Cost: about
+    18 candidates, with eight samples for each of 10 images of 360 × 480 pixels.
     """
     some = [examples[n] for n in chosen([example.labels.size for example in examples], seed)]
     with ThreadPoolExecutor(available_threads()) as pool:
@@ -100,13 +103,25 @@ def fit_samples(
             votes[candidate] = float(VOTES[weight])
             return losses(np.column_stack([scores, likelihood[:, weight]]), beyond, alone, steps)
 
-        starts, none = (prior._replace(coupling=0.0), prior), np.zeros(len(DIRECTIONS))
+        starts, none = [prior._replace(coupling=0.0)], np.zeros(len(DIRECTIONS))
+        if keeps_boundaries(list(pool.map(Trial.near_boundaries, trials, repeat(prior.coupling))), groups):
+            starts.append(prior)
         start = min(starts, key=lambda start: float(loss(start, none)[0]))
         moves, _ = descend(partial(loss, start), len(DIRECTIONS), progress, lengths=LENGTHS)
         best = start.moved(moves @ DIRECTIONS)
     pairwise = _pairwise(best.coupling, examples[0])
     changed = {"sizes": [best.sizes], "shared": best.shared, "noise": best.noise, "votes": votes[best]}
     return replace(plain, pairwise=pairwise, **changed)
+
+
+def keeps_boundaries(tables: Sequence[tuple[Array, Array]], groups: Sequence[int]) -> bool:
+    """Return whether the mean IoU of labels falls by at most a standard error over groups.
+
+    ``tables`` holds, for each image, the confusion (K, K) of the changed labels and of the unchanged ones.
+    """
+    new, old = (totals_of_groups(part, groups) for part in zip(*tables, strict=True))
+    change, error = difference(new, old, partial(overlap_of_maps, "iou"))
+    return not change < -error
 
 
 def largest_of_the_best(losses: Array) -> int:
@@ -145,6 +160,13 @@ class Trial:
         likelihood = -np.log(np.maximum(true, LEAST_PROBABILITY)).mean()
         alone = np.array([*truth.scores(found)[0].values(), likelihood])
         return cls(number, prepared.potentials, prepared.fields.presence, truth, some, true, alone)
+
+    def near_boundaries(self, coupling: float) -> tuple[Array, Array]:
+        """Return the confusion (K, K) of labels near true boundaries, with a coupling and without it."""
+        truth = np.where(near_boundary(self.truth.map), self.truth.map, VOID)
+        found = (drawn(_coupled(self.potentials, each), ASCENT, self.number, 0)[0] for each in (coupling, 0.0))
+        with_coupling, without = (confusion(labels, truth, self.truth.n_labels) for labels in found)
+        return with_coupling, without
 
     def scores(self, candidate: SampleWeights, seed: int) -> tuple[Array, Array, Array]:
         """Score a candidate: return the results of `Truth.scores`, and the NLL for each weight in `VOTES`."""

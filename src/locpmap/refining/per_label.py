@@ -10,10 +10,9 @@ import numpy as np
 
 from locpmap.arrays import Array
 from locpmap.refining.examples import VOID, Example
-from locpmap.refining.scoring import Score, difference, score, softmax
+from locpmap.refining.scoring import Score, difference, near_boundary, score, softmax
 
 PIXELS, JUDGED = 500, 5000  # per image, for the fit and for the decision whether to use it
-NEAR = 2  # pixels: the largest distance, along each axis, from a pixel near a boundary to another label
 N_FOLDS = 5
 PENALTIES = (1e-3, 1e-2, 1e-1)  # of half the squared changes, per pixel
 MAX_STEPS = 30  # of the optimizer
@@ -79,18 +78,6 @@ def fit_per_label(examples: Sequence[Example], scale: float, seed: int) -> Corre
     ious = [difference(*pair, lambda score: score.iou)[0] for pair in both]
     helps = change < -N_STANDARD_ERRORS * error and min(ious) >= 0
     return _fitted(groups, best) if helps else None
-
-
-def near_boundary(labels: Array) -> Array:
-    """Return whether pixels (H, W), or voxels (D, H, W), have another label within `NEAR` steps along each axis.
-
-    >>> near_boundary(np.array([[0, 0, 0, 0, 1, 1]])).astype(int).tolist()
-    [[0, 0, 1, 1, 1, 1]]
-    """
-    from scipy.ndimage import maximum_filter, minimum_filter
-
-    found: Array = maximum_filter(labels, 2 * NEAR + 1) != minimum_filter(labels, 2 * NEAR + 1)
-    return found
 
 
 def _left_out(

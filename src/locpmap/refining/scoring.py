@@ -15,6 +15,7 @@ from locpmap.metrics import LEAST
 
 N_STANDARD_ERRORS = 2.0  # smallest significant difference
 N_BINS = 15  # as in metrics.expected_calibration_error
+NEAR = 2  # pixels: the largest distance, along each axis, from a pixel near a boundary to another label
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +80,18 @@ def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
     """Count pixels by true and decided label, (K, K); those with a negative true label are ignored."""
     counted = truth >= 0
     return pair_counts(truth[counted], labels[counted], n_labels)
+
+
+def near_boundary(labels: Array) -> Array:
+    """Return whether pixels (H, W), or voxels (D, H, W), have another label within `NEAR` steps along each axis.
+
+    >>> near_boundary(np.array([[0, 0, 0, 0, 1, 1]])).astype(int).tolist()
+    [[0, 0, 1, 1, 1, 1]]
+    """
+    from scipy.ndimage import maximum_filter, minimum_filter
+
+    found: Array = maximum_filter(labels, 2 * NEAR + 1) != minimum_filter(labels, 2 * NEAR + 1)
+    return found
 
 
 def total(scores: Sequence[Summed]) -> Summed:
