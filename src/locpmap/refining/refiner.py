@@ -184,13 +184,12 @@ class Refiner:
         Notes:
             The scale and the share of similar pixels maximise the likelihood of the labels. A share that gains less
             than a standard error over images or groups is 0. Labels of at least five groups get factors and offsets if
-            these gain a standard error on held-out groups, without losing IoU there, also near boundaries. The presence
-            of labels is a logistic regression on predicted areas. Error fields, coupling and noise start at the bundled
+            these gain a standard error on held-out groups, without losing IoU, also near boundaries. The presence of
+            labels is a logistic regression on predicted areas. Error fields, coupling and noise start at the bundled
             values and minimise proper scores of sampled label maps: CRPS of areas and perimeters, energy score,
             likelihood, and a penalty if true values lie outside the range of samples too often or too rarely. A change
             must improve the loss by half a standard error. Coupling is left out if samples, or labels near boundaries,
-            are better without it. Cost: ``n_folds + 1`` fits of about 18 candidates with eight samples of 4 to 100
-            images, and 19 samples of every image.
+            are better without it. Cost: ``n_folds + 1`` fits of about 18 candidates, and 19 samples of every image.
 
         Example:
             >>> rng = np.random.default_rng(0)
