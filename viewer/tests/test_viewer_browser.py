@@ -6,6 +6,7 @@ import io
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,15 +71,26 @@ def address(folder: Path) -> Iterator[str]:
 class Visit:
     """An open page, with its errors and requests."""
 
-    def __init__(self, browser: Any, address: str, **options: Any) -> None:
-        self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 860}, **options})
-        self.page = self.context.new_page()
+    def __init__(self, page: Any, address: str) -> None:
+        self.page = page
         self.problems: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda message: self.problems.append(message.text))
-        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.notes = {
+            "console": lambda message: self.problems.append(message.text),
+            "pageerror": lambda error: self.problems.append(str(error)),
+            "request": lambda request: self.requests.append(request.url),
+        }
+        for event, note in self.notes.items():
+            self.page.on(event, note)
         self.page.goto(address)
+
+    def leave(self) -> None:
+        """Empty the page, so that nothing of this visit remains for the next one."""
+        self.page.unroute_all(behavior="ignoreErrors")
+        self.page.evaluate("localStorage.clear()")
+        self.page.goto("about:blank")
+        for event, note in self.notes.items():
+            self.page.remove_listener(event, note)
 
     def ready(self) -> None:
         self.page.wait_for_selector(DONE, timeout=60_000)
@@ -118,12 +130,31 @@ class Visit:
         self.ready()
 
 
+@pytest.fixture(scope="module")
+def tab(browser: Any) -> Iterator[Any]:
+    """Return an empty page, in which each visit loads the viewer anew: opening one per visit takes far longer."""
+    page = browser.new_page()
+    yield page
+    page.context.close()
+
+
+@contextmanager
+def visiting(tab: Any, address: str, width: int = 1280, height: int = 860, scheme: str = "light") -> Iterator[Visit]:
+    tab.set_viewport_size({"width": width, "height": height})
+    tab.emulate_media(color_scheme=scheme)
+    tab.mouse.move(0, 0)
+    visit = Visit(tab, address)
+    try:
+        visit.ready()
+        yield visit
+    finally:
+        visit.leave()
+
+
 @pytest.fixture
-def visit(browser: Any, address: str) -> Iterator[Visit]:
-    visit = Visit(browser, address)
-    visit.ready()
-    yield visit
-    visit.context.close()
+def visit(tab: Any, address: str) -> Iterator[Visit]:
+    with visiting(tab, address) as visit:
+        yield visit
     assert visit.problems == []
 
 
@@ -423,23 +454,21 @@ def test_late_answer_does_not_replace_a_newer_scene(visit: Visit) -> None:
     assert visit.page.locator("#scene").input_value() == "example:cells"
 
 
-def test_image_stays_above_the_sliders_on_a_narrow_screen(browser: Any, address: str) -> None:
-    visit = Visit(browser, address, viewport={"width": 390, "height": 844})
-    visit.ready()
-    for name in ("smoothing", "temperature", "n_samples"):
-        slider = visit.page.locator(f"#{name}")
-        slider.scroll_into_view_if_needed()
-        frame, box = visit.page.locator(".frame").bounding_box(), slider.bounding_box()
-        assert frame["y"] >= 0
-        assert 0 < box["y"] - frame["y"] - frame["height"] < 844 - frame["height"]
-    visit.page.locator("input[name=view][value=compare]").check(force=True)
-    visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
-    visit.page.locator("#smoothing").scroll_into_view_if_needed()
-    tops = [frame.bounding_box()["y"] for frame in visit.page.locator(".frame").all()]
-    assert min(tops) >= 0
-    assert max(tops) == min(tops)  # side by side
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-    visit.context.close()
+def test_image_stays_above_the_sliders_on_a_narrow_screen(tab: Any, address: str) -> None:
+    with visiting(tab, address, 390, 844) as visit:
+        for name in ("smoothing", "temperature", "n_samples"):
+            slider = visit.page.locator(f"#{name}")
+            slider.scroll_into_view_if_needed()
+            frame, box = visit.page.locator(".frame").bounding_box(), slider.bounding_box()
+            assert frame["y"] >= 0
+            assert 0 < box["y"] - frame["y"] - frame["height"] < 844 - frame["height"]
+        visit.page.locator("input[name=view][value=compare]").check(force=True)
+        visit.until("document.querySelectorAll('.frame:not(.stale)').length === 5")
+        visit.page.locator("#smoothing").scroll_into_view_if_needed()
+        tops = [frame.bounding_box()["y"] for frame in visit.page.locator(".frame").all()]
+        assert min(tops) >= 0
+        assert max(tops) == min(tops)  # side by side
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
 def test_upload_shows_an_error_for_bad_files_and_opens_good_ones(visit: Visit, folder: Path) -> None:
@@ -477,30 +506,28 @@ def test_displayed_results_are_saved(visit: Visit) -> None:
 
 @pytest.mark.parametrize("width", [1600, 1000, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_layout_fits_the_width_of_the_window(browser: Any, address: str, width: int, scheme: str) -> None:
-    visit = Visit(browser, address, viewport={"width": width, "height": 800}, color_scheme=scheme)
-    visit.ready()
-    assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
-    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
-    outside = """width => [...document.querySelectorAll('h1, h2, p, button, label, select, output')]
-        .filter(element => element.getBoundingClientRect().right > width + 1).map(element => element.outerHTML)"""
-    assert visit.page.evaluate(outside, width) == []
-    visit.context.close()
+def test_layout_fits_the_width_of_the_window(tab: Any, address: str, width: int, scheme: str) -> None:
+    with visiting(tab, address, width, 800, scheme) as visit:
+        assert visit.page.evaluate("document.documentElement.dataset.theme") == scheme
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        outside = """width => [...document.querySelectorAll('h1, h2, p, button, label, select, output')]
+            .filter(element => element.getBoundingClientRect().right > width + 1).map(element => element.outerHTML)"""
+        assert visit.page.evaluate(outside, width) == []
     assert visit.problems == []
 
 
 def test_page_without_token_shows_instructions(browser: Any, address: str) -> None:
-    visit = Visit(browser, address.split("#")[0])
+    visit = Visit(browser.new_page(), address.split("#")[0])
     visit.page.wait_for_selector("#alert:not([hidden])")
     assert "open the address that the command printed" in visit.page.locator("#alert p").inner_text()
-    visit.context.close()
+    visit.page.context.close()
 
 
 def test_page_reports_a_lost_server(browser: Any, address: str) -> None:
-    visit = Visit(browser, address)
+    visit = Visit(browser.new_page(), address)
     visit.ready()
-    visit.context.set_offline(True)
+    visit.page.context.set_offline(True)
     visit.page.locator("#smoothing").fill("3")
     visit.page.wait_for_selector("#alert:not([hidden])", timeout=10_000)
     assert "still running" in visit.page.locator("#alert p").inner_text()
-    visit.context.close()
+    visit.page.context.close()
