@@ -72,6 +72,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def without_curves(**how: Any) -> Content:
+    """Return synthetic numbers without curves, which are most of a record, for tests that modify rows."""
+    return invented(**how) | {"curves": []}
+
+
 def measured(content: Content, what: str, **cell: str) -> np.ndarray:
     """Return a measure of a cell, one value per seed, directly from the content."""
     rows = [row for row in content["rows"] if all(row[key] == value for key, value in cell.items())]
@@ -165,20 +170,18 @@ def test_decoder_with_few_images_is_reported_but_not_ranked(record: Record) -> N
     )
 
 
-def test_comparison_on_unequal_images_is_reported() -> None:
-    content = change_rows(invented(), lambda row: row.update(n_images=1000), decoder="annealing")
+def test_comparison_on_unequal_images_is_reported(record: Record) -> None:
+    content = change_rows(without_curves(), lambda row: row.update(n_images=1000), decoder="annealing")
     found = verdicts(record_of(content))
     texts = dict(firsts(found))
     assert texts["raw features, pseudolikelihood, variance level"].endswith("; on the first 5,000 and 1,000 images).")
-    assert (
-        "images" not in dict(firsts(verdicts(record_of(invented()))))["raw features, pseudolikelihood, variance level"]
-    )
+    assert "images" not in dict(firsts(verdicts(record)))["raw features, pseudolikelihood, variance level"]
     unequal = sum(v.rival is not None and v.rival.decoder.name == "annealing" for v in found)
     assert f"In {unequal} of the {len(found)} combinations, the two compared decoders" in summary(found)
 
 
 def test_network_is_compared_on_the_same_images_only() -> None:
-    content = change_rows(invented(), lambda row: row.update(n_images=1000), decoder="locpmap-conditional")
+    content = change_rows(without_curves(), lambda row: row.update(n_images=1000), decoder="locpmap-conditional")
     assert compare_with_network(record_of(content)) == []
     content = change_rows(content, lambda row: row.update(n_images=1000), model="ce-fresh")
     assert {comparison.form.name for comparison in compare_with_network(record_of(content))} == {"locpmap-conditional"}
@@ -194,10 +197,11 @@ def tuned(content: Content, shift: float) -> Content:
 
 
 def test_tuned_form_represents_locpmap() -> None:
-    for verdict in verdicts(record_of(tuned(invented(), -0.3))):
+    found = verdicts(record_of(tuned(without_curves(), -0.3)))
+    for verdict in found:
         assert verdict.best.decoder.name == "locpmap-tuned"
         assert not verdict.is_first
-    words = dict(defeats(verdicts(record_of(tuned(invented(), -0.3))), MEAN_IOU))
+    words = dict(defeats(found, MEAN_IOU))
     assert all(" LocPMAP (tuned) with" in text for text in words.values())
 
 
@@ -271,7 +275,7 @@ def shift(what: str, by: float) -> Callable[[Content], None]:
     ],
 )
 def test_joint_model_against_the_network_in_words(iou: float, nll: float, answer: str) -> None:
-    content = invented()
+    content = without_curves()
     for what, by in (("mean_iou", iou), ("nll", nll)):
         for form in ("locpmap", "locpmap-conditional", "locpmap-blocks", "locpmap-blocks-conditional"):
             change_rows(content, shift(what, by), model="deep-consistent", decoder=form)
@@ -281,7 +285,7 @@ def test_joint_model_against_the_network_in_words(iou: float, nll: float, answer
 
 
 def test_win_within_two_standard_errors_is_reported_as_unclear() -> None:
-    content = invented()
+    content = without_curves()
     network = {"level": "variance", "model": "ce-fresh"}
     ours = dict(
         zip(
@@ -312,7 +316,7 @@ def test_network_comparison_is_the_paired_difference(content: Content, record: R
 
 
 def test_one_seed_has_no_standard_errors_in_the_text() -> None:
-    record = record_of(invented(seeds=(4,)))
+    record = record_of(without_curves(seeds=(4,)))
     assert all("on one seed" in text for _, text in firsts(verdicts(record)) if "is first" in text)
     assert "standard error" not in summary(verdicts(record))
     assert all("on one seed only" in text for _, text in joint_in_words(record))
@@ -322,7 +326,7 @@ def test_comparison_with_the_paper_has_both_numbers(record: Record) -> None:
     words = dict(compared_with_paper(record))
     text = words["Raw features, variance level"]
     assert re.match(r"LocPMAP has \.545 in the paper, \.8202\s±\s\.\d+ here in the same form", text)
-    assert not compared_with_paper(record_of(invented(paper=False)))
+    assert not compared_with_paper(record_of(without_curves(paper=False)))
 
 
 # tables
@@ -348,14 +352,14 @@ def test_paper_table_has_both_numbers(content: Content, record: Record) -> None:
     assert row_of(table, "LocPMAP, conditional")[6].startswith("*.82")
 
 
-def test_paper_table_without_the_paper() -> None:
-    table = paper_table(record_of(invented(paper=False)), record_of(invented()).levels[0], "raw")
+def test_paper_table_without_the_paper(record: Record) -> None:
+    table = paper_table(record_of(without_curves(paper=False)), record.levels[0], "raw")
     assert table is not None
     assert table.columns == ("decoder", "bg", "fg", "mean", "images")
 
 
 def test_decoder_table_shows_refusals_and_numbers_of_images() -> None:
-    content = invented()
+    content = without_curves()
     content["rows"] = [
         row
         for row in content["rows"]
@@ -402,6 +406,7 @@ def test_ablation_changes_one_setting_at_a_time(content: Content, record: Record
 
 
 def test_curves_over_samples_need_several_numbers(content: Content) -> None:
+    content = content | {"rows": [], "curves": []}
     cells = [cell for cell in content["ablation"] if cell["n_samples"] == 50]
     (one_number, *_) = ablations(record_of(content | {"ablation": cells}))
     assert overlap_by_samples(one_number) is None
@@ -611,6 +616,7 @@ def test_curves_show_at_most_six_pairs(content: Content, record: Record) -> None
 def test_effect_of_noise_is_counted_by_start(content: Content) -> None:
     settings = [cell for cell in content["ablation"] if cell["level"] == "variance"]
     settings = [c for c in settings if c["noise"] or c["start"] != "perturbed"]  # equal to the start at the unaries
+    content = content | {"rows": [], "curves": []}
     text = noise_in_words(ablations(record_of(content | {"ablation": settings})))
     assert text is not None
     assert "8 of 8 settings with a fixed or perturbed start, and in 4 of 4 with a random start" in text
