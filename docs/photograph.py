@@ -28,7 +28,6 @@ PICTURE, CARD = ROOT / "docs/figures/photograph.png", ROOT / "docs/_static/socia
 HEIGHT, WIDTH, STRIDE = 320, 480, 8
 N_SHOWN = 4  # samples
 CREDIT = "photograph: danielbuechele, CC BY 2.0, scaled and coloured"
-CREDIT = "photograph: danielbuechele, CC BY 2.0, scaled and coloured"
 COLOURS = np.array(  # of Okabe and Ito; in the order of CLASSES
     [
         *([86, 180, 233], [0, 158, 115], [120, 120, 120], [240, 228, 66]),
