@@ -211,7 +211,7 @@ def test_coupling_is_left_out_if_it_removes_thin_lines(monkeypatch: pytest.Monke
         trials = [fitting_samples.Trial.of(one, Weights([1.0], [1.0]), n, 0) for n, one in enumerate(given)]
         tables = [trial.near_boundaries(4.0) for trial in trials]
         for trial, (coupled, alone) in zip(trials, tables, strict=True):
-            near = near_boundary(trial.truth.map)
+            near = near_boundary(trial.truth.map, 2)
             expected = confusion(given[trial.number].scores.argmax(-1)[near], trial.truth.map[near], 2)
             np.testing.assert_array_equal(alone, expected)
             assert coupled.sum() == alone.sum()

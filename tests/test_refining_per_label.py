@@ -87,14 +87,14 @@ def test_a_correction_that_removes_small_parts_is_not_used(monkeypatch: pytest.M
     logits = np.stack([np.zeros(labels.shape), ratio], -1)
     examples = gather(None, logits, labels, -1, "hwk", "logits", 1.0)
     assert fit_per_label(examples, 1.0, 0) is None
-    monkeypatch.setattr(per_label, "near_boundary", lambda labels: np.ones(labels.shape, bool))
+    monkeypatch.setattr(per_label, "near_boundary", lambda labels, _: np.ones(labels.shape, bool))
     assert fit_per_label(examples, 1.0, 0) is not None  # the likelihood and the IoU of all pixels increase
 
 
 def test_pixels_near_a_boundary() -> None:
     labels = np.random.default_rng(0).integers(0, 2, (3, 9, 11)).repeat(3, axis=1).repeat(4, axis=2)
     for one in labels:
-        found = near_boundary(one)
+        found = near_boundary(one, 2)
         for (y, x), near in np.ndenumerate(found):
             window = one[max(y - 2, 0) : y + 3, max(x - 2, 0) : x + 3]
             assert near == (window.min() < window.max())

@@ -163,7 +163,7 @@ class Trial:
 
     def near_boundaries(self, coupling: float) -> tuple[Array, Array]:
         """Return the confusion (K, K) of labels near true boundaries, with a coupling and without it."""
-        truth = np.where(near_boundary(self.truth.map), self.truth.map, VOID)
+        truth = np.where(near_boundary(self.truth.map, self.truth.n_labels), self.truth.map, VOID)
         found = (drawn(_coupled(self.potentials, each), ASCENT, self.number, 0)[0] for each in (coupling, 0.0))
         with_coupling, without = (confusion(labels, truth, self.truth.n_labels) for labels in found)
         return with_coupling, without

@@ -40,10 +40,11 @@ class Pixels(NamedTuple):
         """Choose at most ``n`` pixels of each image at random."""
         parts = []
         for example in examples:
-            labels = example.labels.ravel()
+            labels, n_labels = example.labels.ravel(), example.scores.shape[-1]
             some = rng.permutation(np.flatnonzero(labels != VOID))[:n]
-            x = example.scores.reshape(-1, example.scores.shape[-1])[some] * np.float32(scale)
-            parts.append((x - x.max(axis=-1, keepdims=True), labels[some], near_boundary(example.labels).ravel()[some]))
+            x = example.scores.reshape(-1, n_labels)[some] * np.float32(scale)
+            near = near_boundary(example.labels, n_labels).ravel()[some]
+            parts.append((x - x.max(axis=-1, keepdims=True), labels[some], near))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def scored(self, correction: Correction | None) -> tuple[Score, Score]:

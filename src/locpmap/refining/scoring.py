@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import numpy as np
 
 from locpmap.arrays import Array, frozen, is_tensor
-from locpmap.deciding.sampled import overlap_of_maps, pair_counts
+from locpmap.deciding.sampled import bands, overlap_of_maps, pair_counts
 from locpmap.kernels.cpu.dispatch import kernel_of
 from locpmap.metrics import LEAST
 
@@ -82,15 +82,13 @@ def confusion(labels: Array, truth: Array, n_labels: int) -> Array:
     return pair_counts(truth[counted], labels[counted], n_labels)
 
 
-def near_boundary(labels: Array) -> Array:
-    """Return whether pixels (H, W), or voxels (D, H, W), have another label within `NEAR` steps along each axis.
+def near_boundary(labels: Array, n_labels: int) -> Array:
+    """Return which pixels (H, W), or voxels (D, H, W), have another label within `NEAR` steps along each axis.
 
-    >>> near_boundary(np.array([[0, 0, 0, 0, 1, 1]])).astype(int).tolist()
-    [[0, 0, 1, 1, 1, 1]]
+    >>> near_boundary(np.array([[0, 0, 0, 0, 1, 1, -1]]), 2).astype(int).tolist()
+    [[0, 0, 1, 1, 1, 1, 0]]
     """
-    from scipy.ndimage import maximum_filter, minimum_filter
-
-    found: Array = maximum_filter(labels, 2 * NEAR + 1) != minimum_filter(labels, 2 * NEAR + 1)
+    found: Array = bands(labels, n_labels, NEAR) < n_labels
     return found
 
 
